@@ -1,0 +1,1 @@
+"""Everything that runs a model. Never imports `gateway`."""

@@ -1,0 +1,244 @@
+"""The promises that every engine keeps: language models, voices, and what crosses between them and the conversation.
+
+Assumes one event loop per process. Time is in seconds of `loop.time()` where it is a moment, in milliseconds where it is a length of audio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+Role = Literal["system", "user", "assistant", "tool"]
+FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
+
+
+class EngineError(Exception):
+    """A model failed. `kind` is a closed label for metrics; the message never reaches the peer."""
+
+    kind = "failed"
+    retryable = True
+
+
+class EngineNotReady(EngineError):
+    """The engine is starting, restarting or dead: try again later."""
+
+    kind = "not_ready"
+
+
+class EngineStalled(EngineError):
+    """No progress within the deadline."""
+
+    kind = "stalled"
+
+
+class EngineBusy(EngineError):
+    """The engine's bounded queue is full."""
+
+    kind = "busy"
+
+
+class ContextTooLong(EngineError):
+    """The prompt does not fit into the model's context."""
+
+    kind = "context_too_long"
+    retryable = False
+
+
+class VoiceUnavailable(EngineError):
+    """No voice can speak this text (its script, or an unknown voice)."""
+
+    kind = "no_voice"
+    retryable = False
+
+
+class EngineSetupError(Exception):
+    """An engine cannot be built: missing package, weights or hardware. The message tells an operator what to do."""
+
+
+class ToolCall(Struct, frozen=True, kw_only=True):
+    """A function call that the model asked for; `arguments` is a JSON object as text."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """One message of the prompt. `text` is plain text: special tokens in it are never control tokens."""
+
+    role: Role
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    call_id: str | None = None
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """Token ids of a conversation's prefix and exactly the text they stand for, so that the prefix cache hits."""
+
+    ids: tuple[int, ...]
+    text: str
+
+
+class Prompt(Struct, frozen=True, kw_only=True):
+    """A rendered prompt. Engines without token ids leave `ids` and `text` empty. `reused` counts tokens taken from `Kept`."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[dict[str, Any], ...] = ()  # Any: JSON schema of the tool's parameters
+    ids: tuple[int, ...] = ()
+    text: str = ""
+    reused: int = 0
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """Real token counts of one request."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+
+
+class Delta(Struct, frozen=True, kw_only=True):
+    """Text from the engine, whole code points. `ids` are its tokens where the engine knows them.
+
+    The last delta of a request carries `finish` and `usage` (its text may be empty).
+    """
+
+    text: str
+    n_tokens: int = 0
+    ids: tuple[int, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish: FinishReason | None = None
+    usage: Usage | None = None
+
+
+class Sampling(Struct, frozen=True, kw_only=True):
+    """Bounded sampling settings. No `n`, no log-probabilities: both slow down everyone else's first token."""
+
+    max_tokens: int = 512
+    temperature: float = 0.7
+    top_p: float = 0.95
+    seed: int | None = None
+
+
+class Generation(Struct, frozen=True, kw_only=True):
+    """One request. `priority`: lower runs earlier (0 real turn, 10 draft, 20 warm-up)."""
+
+    request_id: str
+    prompt: Prompt
+    sampling: Sampling = Sampling()
+    priority: int = 0
+    cache_salt: str | None = None
+
+
+class Health(Struct, frozen=True, kw_only=True):
+    """Whether requests are accepted, and a word for the operator."""
+
+    ready: bool
+    detail: str
+
+
+class LanguageModel(Protocol):
+    """A chat model that streams text."""
+
+    @property
+    def name(self) -> str:
+        """Model and engine, for the banner and logs."""
+
+    async def start(self) -> None:
+        """Load; returns when requests are accepted. Raises `EngineSetupError`."""
+
+    async def close(self) -> None:
+        """Stop within a few seconds; open requests end with `EngineNotReady`."""
+
+    def health(self) -> Health:
+        """Current state, without waiting."""
+
+    async def render(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], kept: Kept | None) -> Prompt:
+        """Prompt for `messages`; appends to `kept` where the template allows it, else renders anew.
+
+        Raises `ContextTooLong`, `EngineNotReady`.
+        """
+
+    def generate(self, generation: Generation) -> AsyncGenerator[Delta, None]:
+        """Stream the reply. Closing the generator or cancelling its consumer aborts the request.
+
+        Raises `EngineNotReady`, `EngineStalled`, `EngineBusy`, `ContextTooLong`, `EngineError`.
+        """
+
+    def cancel(self, request_id: str) -> None:
+        """Abort at once, without waiting; unknown and finished ids are ignored. The stream ends with finish `cancelled`."""
+
+
+class Style(Struct, frozen=True, kw_only=True):
+    """Prosody and feeling of a segment. `rate` and `volume` are factors (1.0 as the voice is), `pitch_st` semitones."""
+
+    emotion: str | None = None
+    rate: float = 1.0
+    volume: float = 1.0
+    pitch_st: float = 0.0
+
+
+class Voice(Struct, frozen=True, kw_only=True):
+    """A voice that can be asked for by `id`; `languages` are BCP 47 primary tags, `scripts` what it can read."""
+
+    id: str
+    languages: tuple[str, ...]
+    engine: str
+
+
+class Synthesis(Struct, frozen=True, kw_only=True):
+    """One segment to be spoken, at most a few hundred characters of spoken text."""
+
+    request_id: str
+    text: str
+    voice: str
+    language: str
+    style: Style = Style()
+    sample_rate_hz: int = 24_000
+
+
+class WordTiming(Struct, frozen=True, kw_only=True):
+    """When a word of the spoken text sounds: milliseconds from the segment's start, code-point range of the spoken text."""
+
+    start_ms: int
+    end_ms: int
+    start: int
+    end: int
+
+
+class SpeechChunk(Struct, frozen=True, kw_only=True):
+    """Audio from a voice: mono s16le at the rate that was asked for, a whole number of samples, in order."""
+
+    pcm: bytes
+    words: tuple[WordTiming, ...] = ()
+
+
+class Synthesizer(Protocol):
+    """One voice engine."""
+
+    @property
+    def name(self) -> str:
+        """Engine, for the banner, logs and metrics (a closed label)."""
+
+    async def start(self) -> None:
+        """Load; returns when requests are accepted. Raises `EngineSetupError`."""
+
+    async def close(self) -> None:
+        """Stop within a few seconds; open requests end with `EngineNotReady`."""
+
+    def health(self) -> Health:
+        """Current state, without waiting."""
+
+    def voices(self) -> tuple[Voice, ...]:
+        """What can be asked for; the first is the default."""
+
+    def can_speak(self, text: str, voice: str) -> bool:
+        """Whether `voice` reads the script of `text`; asked before every synthesis."""
+
+    def synthesize(self, synthesis: Synthesis) -> AsyncGenerator[SpeechChunk, None]:
+        """Stream the audio as it is made. Closing the generator frees the voice (local engines: within 100 ms).
+
+        Raises `VoiceUnavailable`, `EngineNotReady`, `EngineStalled`, `EngineBusy`, `EngineError`.
+        """

@@ -1,0 +1,1 @@
+"""Voices behind `engine.api.Synthesizer`."""

@@ -1,0 +1,1 @@
+"""The conversation: protocol, sessions, turns, speech text, pacing."""

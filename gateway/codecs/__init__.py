@@ -1,0 +1,1 @@
+"""Wire formats to and from `gateway.events`, without I/O."""

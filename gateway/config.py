@@ -1,0 +1,248 @@
+"""All settings: one frozen tree, read once at start from TOML, then from the environment, checked whole.
+
+`configs/default.toml` documents every key; a test keeps the two equal. Environment: `STRETTO_SECTION__KEY=value` (TOML
+value, or bare text), `STRETTO_KEYS` (comma-separated bearer keys), `STRETTO_CACHE_DIR`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+
+class ConfigError(Exception):
+    """A setting is wrong. The message names the key, what was got, and what would be valid."""
+
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Positive = Annotated[float, Meta(gt=0)]
+PositiveInt = Annotated[int, Meta(gt=0)]
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The socket and who may use it."""
+
+    host: str = "127.0.0.1"
+    port: Port = 8080
+    keys: tuple[str, ...] = ()
+    allow_open: bool = False
+    origins: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = ()
+    tls_certificate: str = ""
+    tls_key: str = ""
+    max_connections: PositiveInt = 1024
+    drain_s: Positive = 20.0
+    debug_stamps: bool = False
+
+
+class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One conversation's bounds."""
+
+    max_sessions: PositiveInt = 64
+    message_bytes: PositiveInt = 65_536
+    text_bytes: PositiveInt = 32_768
+    messages_per_s: PositiveInt = 100
+    idle_s: Positive = 120.0
+    handshake_s: Positive = 10.0
+    slow_reader_s: Positive = 10.0
+    resume_s: Annotated[float, Meta(ge=0)] = 60.0
+    lead_ms: Annotated[int, Meta(ge=100, le=10_000)] = 1000
+    context_tokens: PositiveInt = 3000
+
+
+class TurnSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One reply's bounds."""
+
+    max_tokens: PositiveInt = 512
+    temperature: Annotated[float, Meta(ge=0, le=2)] = 0.7
+    top_p: Annotated[float, Meta(gt=0, le=1)] = 0.95
+    first_delta_s: Positive = 20.0
+    next_delta_s: Positive = 10.0
+    first_chunk_s: Positive = 10.0
+    pending_commit_ms: PositiveInt = 150
+    text_delta_ms: PositiveInt = 30
+    heard_wait_s: Positive = 2.0
+
+
+class LlmSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which language model answers."""
+
+    engine: Literal["auto", "vllm", "llamacpp", "fake"] = "auto"
+    model: str = ""
+    context_tokens: PositiveInt = 4096
+    threads: Annotated[int, Meta(ge=0)] = 0
+    slots: PositiveInt = 4
+    vllm: dict[str, Any] = {}  # Any: vLLM's own engine arguments, checked by engine/vllm_args.py
+
+
+class TtsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which voices speak, in order of preference."""
+
+    engines: tuple[Literal["piper", "espeak", "fake"], ...] = ("piper", "espeak")
+    voice: str = ""
+    piper_voices: tuple[str, ...] = ()
+    threads: PositiveInt = 1
+
+
+class SpeechSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a reply becomes segments."""
+
+    early_first_segment: bool = True
+    emotion: bool = True
+
+
+class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is logged; never content."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class FakeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Timings of the scripted engines (tests and benches only)."""
+
+    ttft_ms: float = 50.0
+    itl_ms: float = 20.0
+    reply: str = ""
+    tts_first_chunk_ms: float = 60.0
+    tts_rtf: float = 0.1
+
+
+class Persona(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A named character that `session.start` may ask for."""
+
+    instructions: str
+    language: str = ""
+    voice: str = ""
+    greeting: str = ""
+
+
+class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole tree."""
+
+    cache_dir: str = "~/.cache/stretto"
+    language: str = "en"
+    instructions: str = "You are a friendly voice assistant. Answer in one to three short spoken sentences, without lists or markup."
+    server: ServerSettings = ServerSettings()
+    session: SessionSettings = SessionSettings()
+    turn: TurnSettings = TurnSettings()
+    speech: SpeechSettings = SpeechSettings()
+    llm: LlmSettings = LlmSettings()
+    tts: TtsSettings = TtsSettings()
+    log: LogSettings = LogSettings()
+    fake: FakeSettings = FakeSettings()
+    personas: dict[str, Persona] = {}
+
+    @property
+    def cache_path(self) -> Path:
+        """Where weights, compile caches and certificates live."""
+        return Path(self.cache_dir).expanduser()
+
+
+def load(path: Path | None, environment: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Settings from defaults, then the file, then the environment, then the command line (`section.key` overrides).
+
+    Raises `ConfigError`.
+    """
+    tree: dict[str, Any] = {}
+    if path is not None:
+        tree = _read(path)
+    _apply_environment(tree, os.environ if environment is None else environment)
+    for dotted, value in (overrides or {}).items():
+        _put(tree, dotted.split("."), value)
+    return check(tree)
+
+
+def check(tree: Mapping[str, Any]) -> Settings:
+    """A settings tree from plain values. Raises `ConfigError` naming the key, the value's fault, and the valid ones."""
+    try:
+        settings = msgspec.convert(tree, Settings)
+    except msgspec.ValidationError as error:
+        raise ConfigError(_explain(str(error), tree)) from error
+    _check_pairs(settings)
+    return settings
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the settings file {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not TOML: {error}") from error
+
+
+def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str]) -> None:
+    for name, value in environment.items():
+        if name == "STRETTO_CACHE_DIR":
+            tree["cache_dir"] = value
+        elif name == "STRETTO_KEYS":
+            _put(tree, ["server", "keys"], [key.strip() for key in value.split(",") if key.strip()])
+        elif name.startswith("STRETTO_") and "__" in name:
+            _put(tree, name.removeprefix("STRETTO_").lower().split("__"), _toml_value(value))
+
+
+def _toml_value(text: str) -> Any:
+    """A TOML value, or the text itself where it is none."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _put(tree: dict[str, Any], keys: list[str], value: Any) -> None:
+    for key in keys[:-1]:
+        below = tree.setdefault(key, {})
+        if not isinstance(below, dict):
+            raise ConfigError(f"{key} is a value, not a section; got {'.'.join(keys)} as well")
+        tree = below
+    tree[keys[-1]] = value
+
+
+def _explain(message: str, tree: Mapping[str, Any]) -> str:
+    """msgspec's message with the dotted key, and the valid keys where an unknown one was used."""
+    fault, _, path = message.partition(" - at `$")
+    section = re.sub(r"\[[^]]*\]", "", path.rstrip("`")).lstrip(".")
+    if fault.startswith("Object contains unknown field"):
+        unknown = fault.split("`")[1]
+        valid = ", ".join(sorted(_fields_of(section)))
+        return f"unknown key {f'{section}.' if section else ''}{unknown}; valid here: {valid}"
+    got: Any = tree
+    for part in section.split("."):
+        got = got.get(part) if isinstance(got, Mapping) else None
+    return f"{section}: {fault[:1].lower()}{fault[1:]}; got {got!r}"
+
+
+def _fields_of(section: str) -> tuple[str, ...]:
+    kind: Any = Settings
+    for part in filter(None, section.split(".")):
+        kind = Persona if part == "personas" else {f.name: f.type for f in msgspec.structs.fields(kind)}[part]
+    return tuple(f.name for f in msgspec.structs.fields(kind))
+
+
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+def _check_pairs(settings: Settings) -> None:
+    """Refuse values that are valid alone and impossible together."""
+    server, session = settings.server, settings.session
+    if server.host not in LOOPBACK and not server.keys and not server.allow_open:
+        raise ConfigError(
+            f"server.host is {server.host!r}, reachable from other machines, and server.keys is empty: set STRETTO_KEYS, "
+            "or server.allow_open = true to serve anyone"
+        )
+    if bool(server.tls_certificate) != bool(server.tls_key):
+        raise ConfigError("server.tls_certificate and server.tls_key go together; got only one of them")
+    if session.text_bytes >= session.message_bytes:
+        raise ConfigError(f"session.text_bytes ({session.text_bytes}) must be smaller than session.message_bytes ({session.message_bytes})")
+    if session.context_tokens + settings.turn.max_tokens > settings.llm.context_tokens:
+        raise ConfigError(
+            f"session.context_tokens ({session.context_tokens}) + turn.max_tokens ({settings.turn.max_tokens}) must fit into "
+            f"llm.context_tokens ({settings.llm.context_tokens})"
+        )
