@@ -1,0 +1,93 @@
+"""How much of a segment was heard, as written text.
+
+Decides where in the written text the sound stopped: from word timings where the voice has them, else in proportion to
+what can be said. Rounds down to whole words (Han: to characters), because a history that claims too much is worse than one that claims
+too little.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.speech.normalizer import Spoken
+
+WordTiming = tuple[float, float, int, int]  # start_ms, end_ms, spoken_start, spoken_end
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The written text that was heard, and where it ends in the segment's text."""
+
+    text: str
+    end: int
+
+
+def heard(
+    text: str, spoken: Spoken, heard_ms: float, audio_ms: float, words: Sequence[WordTiming] | None = None
+) -> Heard:
+    """The text of a segment up to where `heard_ms` of its `audio_ms` were played.
+
+    **words**: timings in order, with offsets in `spoken.text`. A segment played to its end is heard whole, one without sound not at all.
+    """
+    if heard_ms <= 0 or audio_ms <= 0:
+        return Heard("", 0)
+    if heard_ms >= audio_ms:
+        return Heard(text, len(text))
+    said = _by_words(spoken.text, heard_ms, words) if words else _by_share(spoken.text, heard_ms / audio_ms)
+    end = _whole_words(text, spoken.written_offset(said))
+    return Heard(text[:end], end)
+
+
+def _by_share(said: str, share: float) -> int:
+    """The spoken offset at a share of the sound."""
+    weights = [_weight(ch) for ch in said]
+    left = share * sum(weights)
+    for offset, weight in enumerate(weights):
+        if left < weight:
+            return offset
+        left -= weight
+    return len(said)
+
+
+def _weight(ch: str) -> int:
+    """How long a character sounds: a syllable of a CJK script or a digit takes about as long as three letters."""
+    if unicodedata.category(ch)[0] not in "LN":
+        return 0
+    return 3 if is_syllable(ch) or ch.isdigit() else 1
+
+
+def is_syllable(ch: str) -> bool:
+    """A Han character, kana or Hangul syllable: each is a place where text may end."""
+    return "\u3040" <= ch <= "\u30ff" or "\u3400" <= ch <= "\u9fff" or "\uac00" <= ch <= "\ud7a3" or "\uf900" <= ch <= "\ufaff" or "\U00020000" <= ch <= "\U0003ffff"
+
+
+def _by_words(said: str, heard_ms: float, words: Sequence[WordTiming]) -> int:
+    done = 0
+    for start_ms, end_ms, start, end in words:
+        if end_ms <= heard_ms:
+            done = max(done, end)
+            continue
+        if start_ms < heard_ms and all(map(is_syllable, said[start:end])):
+            done = max(done, start + int((heard_ms - start_ms) / (end_ms - start_ms) * (end - start)))
+        break
+    return min(done, len(said))
+
+
+def _whole_words(text: str, end: int) -> int:
+    """Back to the start of a word that was only begun, then over the marks that close the last whole one."""
+    while 0 < end < len(text) and _joined(text[end - 1], text[end]):
+        end -= 1
+    while end < len(text) and _closes(text[end]):
+        end += 1
+    return len(text[:end].rstrip())
+
+
+def _joined(left: str, right: str) -> bool:
+    inside = not left.isspace() and not right.isspace() and not is_syllable(left) and not is_syllable(right)
+    return inside and not _closes(right)
+
+
+def _closes(ch: str) -> bool:
+    return unicodedata.category(ch) in ("Po", "Pe", "Pf") and ch not in "#%&@¿¡"

@@ -1,0 +1,8 @@
+"""Raw text of a model -> pieces: text, atoms, hidden, emotion marks."""
+
+from gateway.speech.emotion import Emotion
+from gateway.speech.markup.pieces import Piece, PieceKind
+from gateway.speech.markup.reader import MarkupReader
+from gateway.speech.markup.rules import DEFAULT, MarkupRules
+
+__all__ = ["DEFAULT", "Emotion", "MarkupReader", "MarkupRules", "Piece", "PieceKind"]
