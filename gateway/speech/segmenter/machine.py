@@ -1,0 +1,222 @@
+"""The segmenter: caption text in, segments out, each the instant it is known to be complete.
+
+One forward machine. `_scan` is the first character not yet decided; a rule answers CUT, NO or NEED (more text), so the
+segments are the same however the text was split into deltas. Joined segments are the text. Knows nothing of markup.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gateway.speech.segmenter.characters import CLAUSES, CLOSERS, INTEREST, MARKS, NEWLINES, STOPS, is_han, is_speakable
+from gateway.speech.segmenter.lengths import DEFAULT, TAIL, SegmentOptions, best_place, is_clause_long_enough, weight
+from gateway.speech.segmenter.nesting import Nesting, judge_closer
+from gateway.speech.segmenter.rules import rules_for
+from gateway.speech.segmenter.stops import judge_stop
+from gateway.speech.segmenter.verdict import NEED_UNLIKELY, Answer, Verdict, cut, no
+
+Cut = Literal["stop", "newline", "clause", "length", "timer", "end"]
+Ends = Literal["stop", "newline", "clause", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Text sent to TTS, as written. `start` and `end` count code points of the whole caption text."""
+
+    text: str
+    start: int
+    end: int
+    cut: Cut
+    ends: Ends
+    language: str
+
+
+class Segmenter:
+    """Segments of one reply. `language`: a tag such as `en` or `zh-TW`."""
+
+    def __init__(self, language: str = "en", options: SegmentOptions = DEFAULT) -> None:
+        self._language = language
+        self._rules = rules_for(language)
+        self._options = options
+        self._buffer = ""
+        self._base = 0
+        self._scan = 0
+        self._sentence = 0
+        self._nesting = Nesting()
+        self._atoms: list[tuple[int, int]] = []
+        self._waiting: Verdict | None = None
+        self._is_first = options.early_first
+        self._check = self._limit()
+        self._is_voiced = False
+
+    def feed(self, text: str, atomic: bool = False) -> list[Segment]:
+        """Segments that became complete through this text; `atomic` text is never cut inside."""
+        if self._waiting is None and len(text) == 1 and text.isalpha() and len(self._buffer) < self._check - 1 and not atomic:
+            self._buffer += text
+            self._scan += 1
+            return []
+        if atomic and text:
+            start = self._base + len(self._buffer)
+            self._atoms.append((start, start + len(text)))
+        self._buffer += text
+        return self._advance(False)
+
+    def flush(self) -> list[Segment]:
+        """All that is left, at the end of the text or where something else ends it; the segmenter goes on afterwards."""
+        out = self._advance(True)
+        if self._buffer:
+            out.append(self._emit(len(self._buffer), "end"))
+        self._nesting.open.clear()
+        self._waiting = None
+        return out
+
+    def pending(self) -> Literal["none", "likely", "unlikely"]:
+        """Whether a decision is open, and how it will probably go."""
+        if self._waiting is None:
+            return "none"
+        return "likely" if self._waiting.likely else "unlikely"
+
+    def commit_pending(self) -> list[Segment]:
+        """End the segment at an open decision that is `likely`; nothing otherwise."""
+        if self._waiting is None or not self._waiting.likely:
+            return []
+        self._waiting = None
+        self._scan = len(self._buffer)
+        return [self._emit(self._scan, "timer")]
+
+    def _limit(self) -> int:
+        """Characters after which the length is looked at: the fewest that can reach the limit."""
+        chars = self._options.first_chars if self._is_first else self._options.soft_chars
+        return int(chars / 2.4)
+
+    def _advance(self, final: bool) -> list[Segment]:
+        out: list[Segment] = []
+        while True:
+            found = INTEREST.search(self._buffer, self._scan)
+            at = found.start() if found else len(self._buffer)
+            if at >= self._check and self._waiting is None:
+                cut_at = self._too_long()
+                if cut_at:
+                    out.append(self._emit(cut_at, "length"))
+                continue
+            if found is None:
+                self._scan = at
+                self._waiting = None
+                return out
+            self._scan = at
+            verdict = self._decide(at, final)
+            if verdict.answer is Answer.NEED:
+                self._waiting = verdict
+                return out
+            self._waiting = None
+            if verdict.answer is Answer.NO:
+                self._scan = max(verdict.at, at + 1)
+            else:
+                out.append(self._emit(verdict.at, self._why(at)))
+
+    def _why(self, at: int) -> Cut:
+        char = self._buffer[at]
+        if char in NEWLINES:
+            return "newline"
+        return "clause" if char in CLAUSES and not self._is_stop(char) else "stop"
+
+    def _is_stop(self, char: str) -> bool:
+        return (
+            char in STOPS
+            or ((char == ";" or char == "\u037e") and self._rules.language == "el")
+            or (char == ":" and self._rules.language == "hy")
+        )
+
+    def _decide(self, at: int, final: bool) -> Verdict:
+        text, char = self._buffer, self._buffer[at]
+        for start, end in self._atoms:
+            if start <= self._base + at < end:
+                return no(end - self._base)
+        if char in NEWLINES:
+            self._nesting.open.clear()
+            if is_speakable(text[:at]):
+                return cut(at + 1)
+            self._sentence = at + 1
+            return no(at + 1)
+        self._nesting.forget(self._base + at)
+        index = self._nesting.closes(char)
+        if index >= 0:
+            entry = self._nesting.open[index]
+            verdict = judge_closer(text, at, entry, index > 0, self._base, final, self._rules)
+            if verdict.answer is not Answer.NEED:
+                del self._nesting.open[index:]
+            return self._voiced(verdict)
+        if self._is_stop(char):
+            if self._nesting.open:
+                return no(at + 1)
+            if char in ";:\u037e":
+                if at + 1 == len(text):
+                    return NEED_UNLIKELY if not final else no(at + 1)
+                return self._voiced(cut(at + 1)) if text[at + 1].isspace() and text[at + 1] not in NEWLINES else no(at + 1)
+            return self._voiced(judge_stop(text, at, self._sentence, final, self._rules))
+        if char in CLAUSES:
+            return self._clause(at, final)
+        self._nesting.opens(text, at, self._sentence, self._base)
+        return no(at + 1)
+
+    def _voiced(self, verdict: Verdict) -> Verdict:
+        """A segment that says nothing is never cut: it leads the next one."""
+        if verdict.answer is Answer.CUT and not is_speakable(self._buffer[: verdict.at]):
+            return no(verdict.at)
+        return verdict
+
+    def _clause(self, at: int, final: bool) -> Verdict:
+        text, char = self._buffer, self._buffer[at]
+        if not self._is_first or self._nesting.open or char in "、–" or not is_clause_long_enough(text[:at], self._options):
+            return no(at + 1)
+        if is_han(char) and char != "：":
+            return cut(at + 1)
+        if at + 1 == len(text):
+            return no(at + 1) if final else NEED_UNLIKELY
+        return cut(at + 1) if text[at + 1].isspace() and text[at + 1] not in NEWLINES else no(at + 1)
+
+    def _too_long(self) -> int:
+        """Where to cut at the length limit, or 0 when the limit moved on."""
+        options, head = self._options, self._buffer[: self._check]
+        limit = options.first_chars if self._is_first else options.soft_chars
+        load = weight(head)
+        if load < limit:
+            self._check += max(1, int((limit - load) / 2.4))
+            return 0
+        least = 12 if self._is_first else TAIL
+        place = best_place(head, len(head) - 1, least)
+        for start, end in self._atoms:
+            if start < self._base + place < end:
+                place = 0
+        if place and is_speakable(head[:place]):
+            self._scan = max(self._scan, len(head)) if self._scan < place else self._scan
+            return place
+        if len(head) >= options.hard_chars:
+            return len(head)
+        self._check += 8
+        return 0
+
+    def _emit(self, at: int, why: Cut) -> Segment:
+        text = self._buffer[:at]
+        segment = Segment(text, self._base, self._base + at, why, _ending(text, why), self._language)
+        self._buffer = self._buffer[at:]
+        self._base += at
+        self._scan = max(0, self._scan - at)
+        self._sentence = 0
+        self._atoms = [span for span in self._atoms if span[1] > self._base]
+        if is_speakable(text):
+            self._is_first = False
+        self._check = self._limit()
+        return segment
+
+
+def _ending(text: str, why: Cut) -> Ends:
+    at = len(text) - 1
+    while at >= 0 and (text[at].isspace() or text[at] in MARKS or text[at] in CLOSERS):
+        at -= 1
+    if (at >= 0 and text[at] in STOPS) or why == "stop":
+        return "stop"
+    if why == "newline" or "\n" in text[at + 1 :]:
+        return "newline"
+    if at >= 0 and text[at] in CLAUSES:
+        return "clause"
+    return "none"

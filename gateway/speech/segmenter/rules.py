@@ -1,0 +1,83 @@
+"""The tables of one language: which words with a full stop end a sentence, and what a next word tells.
+
+Read once per language from `data/<language>.txt`; the session's language and English are joined, because assistants mix in
+English names and abbreviations whatever they speak. Source: own tables, written for this file.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.resources import files
+
+SECTIONS = frozenset({"never", "number", "final", "maybe", "starters", "months", "labels", "speech", "ordinals"})
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Words in lower case without their last full stop; spaced forms (`z. B.`) are joined (`z.b`)."""
+
+    language: str
+    never: frozenset[str]
+    """Titles and `e.g.`: a sentence never ends here."""
+    number: frozenset[str]
+    """`No.`, `Fig.`: never before a number, otherwise like any word."""
+    final: frozenset[str]
+    """`etc.`, `p.m.`, `Inc.`: ends a sentence before a capital."""
+    maybe: frozenset[str]
+    """`U.S.`, `Jr.`: ends a sentence only before a frequent first word."""
+    starters: frozenset[str]
+    """Words that mostly begin a sentence when written with a capital."""
+    months: frozenset[str]
+    labels: frozenset[str]
+    """`Step 1.`: the number belongs to the word before it, and both to what follows."""
+    speech: frozenset[str]
+    """Verbs after a quotation: `"Stop!" John said`."""
+    has_ordinals: bool
+    """`3. Oktober`: a small number with a full stop waits for the next word."""
+    lower_starts: bool
+    """A lower-case word may begin a sentence (English: brand names, commands)."""
+
+
+def parse(text: str) -> Mapping[str, frozenset[str]]:
+    """Sections of a table file: `[name]` lines, then words; `#` starts a comment. Raises ValueError on an unknown section."""
+    found: dict[str, set[str]] = {}
+    name = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if words and words[0].startswith("["):
+            name = words[0].strip("[]")
+            if name not in SECTIONS:
+                raise ValueError(f"line {number}: unknown section {name!r}, expected one of {sorted(SECTIONS)}")
+            words = words[1:]
+        found.setdefault(name, set()).update(words)
+    return {key: frozenset(value) for key, value in found.items()}
+
+
+def _tables(language: str) -> Mapping[str, frozenset[str]]:
+    source = files(__package__).joinpath("data").joinpath(f"{language}.txt")
+    return parse(source.read_text(encoding="utf-8")) if source.is_file() else {}
+
+
+@lru_cache(maxsize=64)
+def rules_for(language: str) -> Rules:
+    """Rules of a language tag (`en`, `zh-TW`); an unknown language gets the English tables."""
+    primary = language.replace("_", "-").partition("-")[0].lower() or "en"
+    english, own = _tables("en"), _tables(primary) if primary != "en" else {}
+
+    def joined(name: str) -> frozenset[str]:
+        return english.get(name, frozenset()) | own.get(name, frozenset())
+
+    clash = own.get("never", frozenset()) | own.get("number", frozenset()) | own.get("final", frozenset())
+    return Rules(
+        language=primary,
+        never=joined("never") - (own.get("final", frozenset()) | own.get("maybe", frozenset())),
+        number=joined("number"),
+        final=joined("final") - own.get("never", frozenset()),
+        maybe=joined("maybe") - clash,
+        starters=joined("starters") if primary == "en" or not own.get("starters") else own["starters"],
+        months=joined("months"),
+        labels=joined("labels"),
+        speech=joined("speech"),
+        has_ordinals=bool(own.get("ordinals")),
+        lower_starts=primary in ("en", "zh", "ja", "ko"),
+    )

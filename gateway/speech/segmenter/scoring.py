@@ -1,0 +1,71 @@
+"""Segments over raw model text, for scorers and tools: markup and segmenter joined, nothing lost.
+
+Hidden text (reasoning, marks) rides at the front of the next segment; a reasoning block that ends is a piece of its own.
+"""
+
+from gateway.speech.markup import MarkupReader, Piece
+from gateway.speech.segmenter.lengths import SegmentOptions
+from gateway.speech.segmenter.machine import Segment, Segmenter
+
+SENTENCES = SegmentOptions(early_first=False)
+
+
+class RawSegmenter:
+    """Joined segments are the raw text."""
+
+    def __init__(self, language: str, options: SegmentOptions = SENTENCES) -> None:
+        self._reader = MarkupReader()
+        self._segmenter = Segmenter(language, options)
+        self._raw = ""
+        self._hidden: list[tuple[int, int]] = []
+        self._caption = 0
+        self._taken = 0
+
+    def feed(self, text: str) -> list[str]:
+        self._raw += text
+        return self._read(self._reader.feed(text))
+
+    def flush(self) -> list[str]:
+        out = self._read(self._reader.flush())
+        out += map(self._take, self._segmenter.flush())
+        return [*out, *self._take_rest()]
+
+    def _read(self, pieces: list[Piece]) -> list[str]:
+        out: list[str] = []
+        for piece in pieces:
+            if piece.kind == "break":
+                out += map(self._take, self._segmenter.flush())
+                out += self._take_rest(piece.raw_end)
+            elif piece.text:
+                self._caption += len(piece.text)
+                out += map(self._take, self._segmenter.feed(piece.text, piece.kind == "atom"))
+            else:
+                self._hidden.append((self._caption, piece.raw_end - piece.raw_start))
+        return out
+
+    def _take(self, segment: Segment) -> str:
+        """The raw text up to the end of a segment."""
+        length = segment.end - segment.start
+        while self._hidden and self._hidden[0][0] < segment.end:
+            length += self._hidden.pop(0)[1]
+        return self._cut(length)
+
+    def _take_rest(self, end: int | None = None) -> list[str]:
+        length = len(self._raw) if end is None else end - self._taken
+        self._hidden.clear()
+        return [self._cut(length)] if length else []
+
+    def _cut(self, length: int) -> str:
+        text, self._raw = self._raw[:length], self._raw[length:]
+        self._taken += length
+        return text
+
+
+def for_language(language: str) -> RawSegmenter:
+    """A sentence splitter over raw text: no early first segment."""
+    return RawSegmenter(language)
+
+
+def for_language_early(language: str) -> RawSegmenter:
+    """The same with the first segment cut early, as the gateway speaks."""
+    return RawSegmenter(language, SegmentOptions())
