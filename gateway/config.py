@@ -16,6 +16,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from engine.settings import FakeSettings, LlmSettings, TtsSettings
+
 
 class ConfigError(Exception):
     """A setting is wrong. The message names the key, what was got, and what would be valid."""
@@ -71,26 +73,6 @@ class TurnSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     heard_wait_s: Positive = 2.0
 
 
-class LlmSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which language model answers."""
-
-    engine: Literal["auto", "vllm", "llamacpp", "fake"] = "auto"
-    model: str = ""
-    context_tokens: PositiveInt = 4096
-    threads: Annotated[int, Meta(ge=0)] = 0
-    slots: PositiveInt = 4
-    vllm: dict[str, Any] = {}  # Any: vLLM's own engine arguments, checked by engine/vllm_args.py
-
-
-class TtsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which voices speak, in order of preference."""
-
-    engines: tuple[Literal["piper", "espeak", "fake"], ...] = ("piper", "espeak")
-    voice: str = ""
-    piper_voices: tuple[str, ...] = ()
-    threads: PositiveInt = 1
-
-
 class SpeechSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How a reply becomes segments."""
 
@@ -102,16 +84,6 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """What is logged; never content."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-
-
-class FakeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Timings of the scripted engines (tests and benches only)."""
-
-    ttft_ms: float = 50.0
-    itl_ms: float = 20.0
-    reply: str = ""
-    tts_first_chunk_ms: float = 60.0
-    tts_rtf: float = 0.1
 
 
 class Persona(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
