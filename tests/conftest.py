@@ -1,0 +1,64 @@
+"""Rules that hold for every test: no leaked task, no blocked loop, virtual time in `tests/session/`.
+
+Markers: `virtual` gives a test outside `tests/session/` virtual time; `real_time` takes it from one inside;
+`may_block` excuses a test that loads something heavy on its loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncGenerator, Callable, Mapping
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.session.virtual_loop import VirtualLoop, WatchedLoop
+
+LONGEST_BLOCK_S = 2.0  # the rule is 5 ms; two shared cores on a bad day are not what this catches
+SESSION_TESTS = Path(__file__).parent / "session"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "virtual: this test's loop has virtual time")
+    config.addinivalue_line("markers", "real_time: this test's loop has real time, although it stands in tests/session")
+    config.addinivalue_line("markers", "may_block: this test may block its loop for seconds")
+
+
+def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"virtual": VirtualLoop} if is_virtual(item) else {"real": WatchedLoop}
+
+
+def is_virtual(item: pytest.Item) -> bool:
+    if item.get_closest_marker("virtual") is not None:
+        return True
+    return SESSION_TESTS in item.path.parents and item.get_closest_marker("real_time") is None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+        item.fixturenames.insert(0, "orderly_loop")
+
+
+@pytest_asyncio.fixture
+async def orderly_loop(request: pytest.FixtureRequest) -> AsyncGenerator[None, None]:
+    """Fails a test that leaves a task running, or that blocked its loop; set up first, so it looks last."""
+    before = asyncio.all_tasks()
+    yield
+    for _ in range(5):  # tasks that are just ending, and async generators being closed
+        await asyncio.sleep(0)
+    leaked = asyncio.all_tasks() - before - {asyncio.current_task()}
+    if leaked:
+        pytest.fail("leaked tasks: " + ", ".join(f"{t.get_name()} ({t.get_coro()!r})" for t in leaked), pytrace=False)
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, WatchedLoop) and loop.longest_block_s > LONGEST_BLOCK_S and not request.node.get_closest_marker("may_block"):
+        pytest.fail(f"the event loop was blocked for {loop.longest_block_s:.2f} s; the bound is {LONGEST_BLOCK_S} s", pytrace=False)
+
+
+@pytest.fixture
+def virtual() -> VirtualLoop:
+    """The running virtual loop. Raises when the test has a real one."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop), "this test has real time; mark it @pytest.mark.virtual or move it to tests/session"
+    return loop
