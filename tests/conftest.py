@@ -56,8 +56,8 @@ async def orderly_loop(request: pytest.FixtureRequest) -> AsyncGenerator[None, N
         pytest.fail(f"the event loop was blocked for {loop.longest_block_s:.2f} s; the bound is {LONGEST_BLOCK_S} s", pytrace=False)
 
 
-@pytest.fixture
-def virtual() -> VirtualLoop:
+@pytest_asyncio.fixture
+async def virtual() -> VirtualLoop:
     """The running virtual loop. Raises when the test has a real one."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop), "this test has real time; mark it @pytest.mark.virtual or move it to tests/session"
