@@ -15,10 +15,11 @@ FinishReason = Literal["stop", "length", "tool_calls", "cancelled"]
 
 
 class EngineError(Exception):
-    """A model failed. `kind` is a closed label for metrics; the message never reaches the peer."""
+    """A model failed. `kind` is a closed label for metrics; the message never reaches the peer. `retry_after_s`: the service's own wish."""
 
     kind = "failed"
     retryable = True
+    retry_after_s: float | None = None
 
 
 class EngineNotReady(EngineError):
@@ -51,6 +52,16 @@ class VoiceUnavailable(EngineError):
 
     kind = "no_voice"
     retryable = False
+
+
+class SpeechCut(EngineError):
+    """A voice stopped in the middle of a segment. `spoken`: code points of the text that were surely said, None if unknown."""
+
+    kind = "cut"
+
+    def __init__(self, message: str, spoken: int | None = None) -> None:
+        super().__init__(message)
+        self.spoken = spoken
 
 
 class EngineSetupError(Exception):
@@ -189,7 +200,10 @@ class Voice(Struct, frozen=True, kw_only=True):
 
 
 class Synthesis(Struct, frozen=True, kw_only=True):
-    """One segment to be spoken, at most a few hundred characters of spoken text."""
+    """One segment to be spoken, at most a few hundred characters of spoken text.
+
+    `encoding` mp3: a voice that makes MP3 itself passes it through in `SpeechChunk.mp3`, beside the PCM.
+    """
 
     request_id: str
     text: str
@@ -197,6 +211,7 @@ class Synthesis(Struct, frozen=True, kw_only=True):
     language: str
     style: Style = Style()
     sample_rate_hz: int = 24_000
+    encoding: Literal["pcm16", "mp3"] = "pcm16"
 
 
 class WordTiming(Struct, frozen=True, kw_only=True):
@@ -209,10 +224,16 @@ class WordTiming(Struct, frozen=True, kw_only=True):
 
 
 class SpeechChunk(Struct, frozen=True, kw_only=True):
-    """Audio from a voice: mono s16le at the rate that was asked for, a whole number of samples, in order."""
+    """Audio from a voice: mono s16le at the rate that was asked for, a whole number of samples, in order.
+
+    `voice` is the voice that really spoke, where it may differ from the one asked for. `mp3`: whole frames of about the same
+    stretch of audio, only when asked for; joined over the segment they are all of it.
+    """
 
     pcm: bytes
     words: tuple[WordTiming, ...] = ()
+    voice: str | None = None
+    mp3: bytes = b""
 
 
 class Synthesizer(Protocol):
