@@ -1,0 +1,311 @@
+"""The architecture as data: which room stands on which level and what it may import. Change it here first, and say why.
+
+A room is a file or a folder. It may import itself, the words (level 0), and the rooms its row names. Level 1 decides and is
+pure: no loop, clock, chance, socket, log or metric. `engine/` never imports `gateway/`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec import Struct
+
+ROOT = Path(__file__).parents[2]
+LONGEST_FILE = 400
+LONGEST_FUNCTION = 40
+
+
+class Room(Struct, frozen=True):
+    """`may` are rooms or the groups below; the words of the package are always allowed from level 1 up."""
+
+    level: int
+    may: tuple[str, ...] = ()
+
+
+WORDS = ("gateway.config", "gateway.errors", "gateway.events")
+RULES = (
+    "gateway.codecs.native",
+    "gateway.codecs.realtime",
+    "gateway.endpointing",
+    "gateway.turn_state",
+    "gateway.speculation",
+    "gateway.history",
+    "gateway.speech",
+    "gateway.pacing",
+    "gateway.admission",
+    "gateway.auth",
+)
+PROMISES = ("engine.api", "engine.settings", "engine.audio")
+ENGINES = ("engine.llm", "engine.tts", "engine.asr", "engine.vad", "engine.end_of_turn", "engine.fake")
+TASKS = ("gateway.session", "gateway.sessions", "gateway.turn", "gateway.outbox", "gateway.listener", "gateway.speaker")
+
+ROOMS: dict[str, Room] = {
+    "gateway": Room(0),
+    "gateway.config": Room(0, ("engine.api", "engine.settings")),
+    "gateway.errors": Room(0, ("engine.api",)),
+    "gateway.events": Room(0),
+    "gateway.codecs": Room(1),
+    "gateway.codecs.native": Room(1),
+    "gateway.codecs.realtime": Room(1),
+    "gateway.endpointing": Room(1),
+    "gateway.turn_state": Room(1),
+    "gateway.speculation": Room(1),
+    "gateway.history": Room(1, ("engine.api",)),
+    "gateway.speech": Room(1),
+    "gateway.speech.emotion": Room(1),
+    "gateway.speech.markup": Room(1, ("gateway.speech.emotion",)),
+    "gateway.speech.segmenter": Room(1),
+    "gateway.speech.segmenter.scoring": Room(1, ("gateway.speech.markup", "gateway.speech.segmenter")),  # scores a reply as a turn cuts it
+    "gateway.speech.normalizer": Room(1),
+    "gateway.speech.captions": Room(1, ("gateway.speech.normalizer",)),
+    # the seam of the three: what a turn feeds with deltas
+    "gateway.speech.stream": Room(
+        1, ("gateway.speech.captions", "gateway.speech.markup", "gateway.speech.normalizer", "gateway.speech.segmenter")
+    ),
+    "gateway.pacing": Room(1, ("engine.audio",)),
+    "gateway.admission": Room(1),
+    "gateway.auth": Room(1),
+    "gateway.metrics": Room(2),
+    "gateway.listener": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.metrics")),
+    "gateway.speaker": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.metrics")),
+    "gateway.turn": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.speaker", "gateway.metrics", "gateway.outbox")),
+    "gateway.outbox": Room(2, ("gateway.metrics",)),
+    "gateway.sessions": Room(2, ("gateway.metrics",)),
+    "gateway.session": Room(2, (*RULES, "engine.api", "gateway.listener", "gateway.turn", "gateway.outbox", "gateway.metrics")),
+    "gateway.connection": Room(3, (*RULES, "gateway.session", "gateway.sessions", "gateway.outbox", "gateway.metrics")),
+    "gateway.server": Room(3, (*RULES, *TASKS, *PROMISES, "gateway.metrics", "gateway.connection", "engine.build")),
+    "gateway.client": Room(3, ("gateway.codecs.native",)),
+    "gateway.talk": Room(3, ("gateway.client",)),
+    "gateway.bench": Room(3, ("gateway.client", "gateway.codecs.native")),
+    "gateway.check": Room(3, (*PROMISES, "engine.build")),  # asks what would be chosen; constructs nothing
+    "gateway.__main__": Room(
+        3, (*RULES, *TASKS, *PROMISES, "gateway.server", "gateway.client", "gateway.talk", "gateway.bench", "gateway.check")
+    ),
+    "engine": Room(0),
+    "engine.api": Room(0),
+    "engine.settings": Room(0),
+    "engine.audio": Room(1),
+    "engine.audio_codecs": Room(2, ("engine.audio",)),  # mp3 and opus, for voices that send them
+    "engine.vllm_args": Room(1),
+    "engine.convert_gguf": Room(2),
+    "engine.worker": Room(2, ("engine.audio",)),
+    "engine.llm": Room(2, ("engine.audio", "engine.worker", "engine.vllm_args", "engine.convert_gguf")),
+    "engine.tts": Room(2, ("engine.audio", "engine.audio_codecs", "engine.worker")),
+    "engine.asr": Room(2, ("engine.audio", "engine.worker")),
+    "engine.vad": Room(2, ("engine.audio", "engine.worker")),
+    "engine.end_of_turn": Room(2, ("engine.audio", "engine.worker")),
+    "engine.fake": Room(2, ("engine.audio",)),
+    "engine.build": Room(
+        3,
+        (*ENGINES, "engine.worker", "engine.audio", "engine.vllm_args", "engine.convert_gguf"),
+    ),
+}
+ALWAYS = {"gateway": WORDS, "engine": ("engine.api", "engine.settings")}  # from level 1 up
+
+# `errors` reads engine errors only; engine imports by rule files are named above
+IMPURE = {
+    "asyncio",
+    "time",
+    "random",
+    "socket",
+    "logging",
+    "threading",
+    "subprocess",
+    "multiprocessing",
+    "prometheus_client",
+    "gateway.metrics",
+}
+
+
+def sources() -> dict[str, str]:
+    """Module name -> source text, of everything we ship."""
+    found = {}
+    for path in sorted((ROOT / "gateway").rglob("*.py")) + sorted((ROOT / "engine").rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path.read_text("utf-8")
+    return found
+
+
+MODULES = sources()
+
+
+def room_of(module: str, rooms: dict[str, Room] = ROOMS) -> str | None:
+    """The room a module stands in. The bare packages hold their `__init__` alone: a new file there needs a row."""
+    name = module
+    while name and name not in rooms:
+        name = name.rpartition(".")[0]
+    is_row_missing = name in {"gateway", "engine", "gateway.codecs", "gateway.speech"} and name != module
+    return None if is_row_missing or not name else name
+
+
+def imports(source: str, modules: frozenset[str]) -> Iterator[tuple[int, str]]:
+    """(line, module) of every import, also those in functions. `from a import b` is a.b where that is a module."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                yield node.lineno, "." * node.level + (node.module or "")
+                continue
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield node.lineno, whole if whole in modules else str(node.module)
+
+
+def import_faults(modules: dict[str, str], rooms: dict[str, Room] = ROOMS) -> list[str]:
+    """Everything the table forbids."""
+    known, faults = frozenset(modules), []
+    for module, source in modules.items():
+        name = room_of(module, rooms)
+        if name is None:
+            faults.append(f"{module}: no room in the table")
+            continue
+        for line, target in imports(source, known):
+            fault = judge(name, rooms[name], target)
+            if fault:
+                faults.append(f"{module}:{line} imports {target}: {fault}")
+    return faults
+
+
+def judge(name: str, room: Room, target: str) -> str | None:
+    """Why room `name` may not import `target`, or None."""
+    if target.startswith("."):
+        return "relative import; write the whole name"
+    package, top = name.split(".")[0], target.split(".")[0]
+    if room.level == 1 and (top in IMPURE or target in IMPURE):
+        return "a rule file decides from its arguments alone"
+    if top not in ("gateway", "engine"):
+        return None
+    allowed = (name, *room.may, *(ALWAYS[package] if room.level else ()))
+    if any(target == a or target.startswith(a + ".") for a in allowed):
+        return None
+    return f"allowed are {', '.join(sorted(allowed))}"
+
+
+def task_faults(module: str, source: str) -> list[str]:
+    """Tasks born outside a task group, or without a name."""
+    tree = ast.parse(source)
+    groups = task_groups(tree)
+    faults = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        if node.func.attr == "ensure_future":
+            faults.append(f"{module}:{node.lineno} ensure_future: a task is born in a task group")
+        if node.func.attr != "create_task":
+            continue
+        if ast.unparse(node.func.value) not in groups:
+            faults.append(f"{module}:{node.lineno} {ast.unparse(node.func)}: a task is born in a task group")
+        elif not any(k.arg == "name" for k in node.keywords):
+            faults.append(f"{module}:{node.lineno} {ast.unparse(node.func)}: each task is named")
+    return faults
+
+
+def task_groups(tree: ast.AST) -> set[str]:
+    """Expressions that hold a task group: `async with TaskGroup() as x`, annotations, and plain assignments of those."""
+    groups: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.withitem) and "TaskGroup" in ast.unparse(node.context_expr) and node.optional_vars is not None:
+            groups.add(ast.unparse(node.optional_vars))
+        elif isinstance(node, ast.arg) and node.annotation is not None and "TaskGroup" in ast.unparse(node.annotation):
+            groups.add(node.arg)
+        elif isinstance(node, ast.AnnAssign) and "TaskGroup" in ast.unparse(node.annotation):
+            groups.update((ast.unparse(node.target), f"self.{ast.unparse(node.target)}"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and (ast.unparse(node.value) in groups or ast.unparse(node.value).endswith("TaskGroup()")):
+            groups.update(ast.unparse(target) for target in node.targets)
+    return groups
+
+
+def length_faults(module: str, source: str) -> list[str]:
+    """Files and functions over the limit."""
+    n_lines = len(source.splitlines())
+    faults = [f"{module}: {n_lines} lines; the limit is {LONGEST_FILE}"] if n_lines > LONGEST_FILE else []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+            n_lines = node.end_lineno - node.lineno + 1
+            if n_lines > LONGEST_FUNCTION:
+                faults.append(f"{module}:{node.lineno} {node.name}: {n_lines} lines; the limit is {LONGEST_FUNCTION}")
+    return faults
+
+
+def report(faults: list[str]) -> None:
+    if faults:
+        pytest.fail("\n".join(faults), pytrace=False)
+
+
+def test_every_file_has_a_room_and_imports_what_its_row_allows() -> None:
+    report(import_faults(MODULES))
+
+
+def test_engine_never_imports_gateway() -> None:
+    known = frozenset(MODULES)
+    of_engine = ((m, t) for m, s in MODULES.items() if m.startswith("engine") for _, t in imports(s, known))
+    report([f"{module} imports {target}" for module, target in of_engine if target.split(".")[0] == "gateway"])
+
+
+def test_only_build_knows_the_engines_and_only_the_edge_knows_build() -> None:
+    """Read from the table, so that a generous new row cannot open a second way."""
+    knows = {name for name, room in ROOMS.items() if any(m.startswith(ENGINES) for m in room.may)}
+    assert knows == {"engine.build"}
+    assert {name for name, room in ROOMS.items() if "engine.build" in room.may} == {"gateway.server", "gateway.check"}
+
+
+def test_rows_name_rooms_and_point_down_or_sideways() -> None:
+    for name, room in ROOMS.items():
+        for target in room.may:
+            assert room_of(target) is not None, f"{name} may import {target}, which has no row"
+            assert ROOMS[room_of(target) or ""].level <= room.level, f"{name} may import {target}, which stands above it"
+
+
+def test_tasks_are_born_named_and_in_groups() -> None:
+    report([fault for module, source in MODULES.items() for fault in task_faults(module, source)])
+
+
+def test_files_and_functions_are_short() -> None:
+    report([fault for module, source in MODULES.items() for fault in length_faults(module, source)])
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "fault"),
+    [
+        ("gateway.helpers", "x = 1", "no room"),
+        ("gateway.speech.extra", "x = 1", "no room"),
+        ("gateway.pacing", "import asyncio", "a rule file"),
+        ("gateway.pacing", "def f():\n    from time import monotonic", "a rule file"),
+        ("gateway.turn_state", "from gateway.metrics import x", "a rule file"),
+        ("gateway.turn", "from gateway import session", "allowed are"),
+        ("gateway.turn", "from . import session", "relative import"),
+        ("gateway.turn", "from engine.llm.vllm import Vllm", "allowed are"),
+        ("gateway.events", "from gateway.config import Settings", "allowed are"),
+        ("engine.tts.piper", "import gateway.events", "allowed are"),
+        ("engine.worker", "from engine.tts.piper import Piper", "allowed are"),
+    ],
+)
+def test_forbidden_imports_are_found(module: str, source: str, fault: str) -> None:
+    known = {"gateway.session": "", "gateway.turn": "", module: source}
+    assert [f for f in import_faults(known) if fault in f and f.startswith(module)]
+
+
+@pytest.mark.parametrize(
+    ("source", "is_fine"),
+    [
+        ("asyncio.create_task(f(), name='x')", False),
+        ("asyncio.get_running_loop().create_task(f(), name='x')", False),
+        ("asyncio.ensure_future(f())", False),
+        ("async def g():\n async with asyncio.TaskGroup() as group:\n  group.create_task(f())", False),
+        ("async def g():\n async with asyncio.TaskGroup() as group:\n  group.create_task(f(), name='x')", True),
+        ("def g(tasks: asyncio.TaskGroup):\n tasks.create_task(f(), name='x')", True),
+        ("def g(self, tasks: TaskGroup):\n self._tasks = tasks\n self._tasks.create_task(f(), name='x')", True),
+    ],
+)
+def test_homeless_tasks_are_found(source: str, is_fine: bool) -> None:
+    assert (task_faults("m", source) == []) is is_fine
+
+
+def test_long_files_and_functions_are_found() -> None:
+    assert length_faults("m", "x = 1\n" * 401) == ["m: 401 lines; the limit is 400"]
+    assert length_faults("m", "def f():\n" + "    x = 1\n" * 40) == ["m:1 f: 41 lines; the limit is 40"]
