@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 from gateway.speech.normalizer import Spoken
 
+# Hiragana and katakana, Han, Hangul, compatibility Han, Han beyond the first plane.
+_SYLLABLES = (("\u3040", "\u30ff"), ("\u3400", "\u9fff"), ("\uac00", "\ud7a3"), ("\uf900", "\ufaff"), ("\U00020000", "\U0003ffff"))
+
 WordTiming = tuple[float, float, int, int]  # start_ms, end_ms, spoken_start, spoken_end
 
 
@@ -24,9 +27,7 @@ class Heard:
     end: int
 
 
-def heard(
-    text: str, spoken: Spoken, heard_ms: float, audio_ms: float, words: Sequence[WordTiming] | None = None
-) -> Heard:
+def heard(text: str, spoken: Spoken, heard_ms: float, audio_ms: float, words: Sequence[WordTiming] | None = None) -> Heard:
     """The text of a segment up to where `heard_ms` of its `audio_ms` were played.
 
     **words**: timings in order, with offsets in `spoken.text`. A segment played to its end is heard whole, one without sound not at all.
@@ -60,7 +61,7 @@ def _weight(ch: str) -> int:
 
 def is_syllable(ch: str) -> bool:
     """A Han character, kana or Hangul syllable: each is a place where text may end."""
-    return "\u3040" <= ch <= "\u30ff" or "\u3400" <= ch <= "\u9fff" or "\uac00" <= ch <= "\ud7a3" or "\uf900" <= ch <= "\ufaff" or "\U00020000" <= ch <= "\U0003ffff"
+    return any(first <= ch <= last for first, last in _SYLLABLES)
 
 
 def _by_words(said: str, heard_ms: float, words: Sequence[WordTiming]) -> int:

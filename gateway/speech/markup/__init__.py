@@ -2,7 +2,8 @@
 
 from gateway.speech.emotion import Emotion
 from gateway.speech.markup.pieces import Piece, PieceKind
+from gateway.speech.markup.prompt import emotion_instructions
 from gateway.speech.markup.reader import MarkupReader
 from gateway.speech.markup.rules import DEFAULT, MarkupRules
 
-__all__ = ["DEFAULT", "Emotion", "MarkupReader", "MarkupRules", "Piece", "PieceKind"]
+__all__ = ["DEFAULT", "Emotion", "MarkupReader", "MarkupRules", "Piece", "PieceKind", "emotion_instructions"]

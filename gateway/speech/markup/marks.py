@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.speech.emotion import FACES
+from gateway.speech.markup.links import target_end
 from gateway.speech.markup.pieces import Found, Place, Verdict
 from gateway.speech.markup.rules import MarkupRules
 
@@ -40,15 +41,14 @@ def _read_word(place: Place, skip: int, closer: str, rules: MarkupRules) -> Foun
             if closer == "]":
                 if after == "" and not place.is_final:
                     return None
-                if after == "(" and _is_link(place, place.at + end):
-                    return False
+                target = target_end(place.text, place.at + end) if after == "(" else -1
+                if target is None and not place.is_final:
+                    return None
+                if target is not None and target > 0:
+                    return False  # the label of a link
             return Found(end, "emotion", emotion=emotion)
         unsure = unsure or mark.startswith(rest)
     return None if unsure and not place.is_final else False
-
-
-def _is_link(place: Place, at: int) -> bool:
-    return False
 
 
 def is_emoji(ch: str) -> bool:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 
-from gateway.speech.emotion import FACES, Emotion
-from gateway.speech.markup import code, marks, tags
-from gateway.speech.markup.pieces import NEED, Found, Mode, Need, Piece, Place, Verdict
+from gateway.speech.emotion import Emotion
+from gateway.speech.markup import code, links
+from gateway.speech.markup.dispatch import rules_by_mark
+from gateway.speech.markup.pieces import NEED, Found, Mode, Need, Piece, PieceKind, Place, Verdict
 from gateway.speech.markup.rules import DEFAULT, MarkupRules
 
 _BEFORE = 48  # characters of context in front of a mark; the longest look-back is a word and some spaces
@@ -34,7 +35,8 @@ class MarkupReader:
         self._fence_lines = 0
         self._emotions: list[Emotion] = [Emotion.NEUTRAL]
         self._pieces: list[Piece] = []
-        self._trigger = _trigger(rules)
+        self._rules_at = rules_by_mark(rules)
+        self._trigger = re.compile("[" + "".join(map(re.escape, sorted(self._rules_at))) + "]")
         if rules.starts_in_reasoning:
             self._mode = Mode("reasoning", rules.reasoning[0][1].lower())
 
@@ -51,7 +53,7 @@ class MarkupReader:
         return self._run(is_final=True)
 
     def _run(self, is_final: bool) -> list[Piece]:
-        text, at = self._held, 0
+        text, at, base = self._held, 0, self._raw
         self._need = None
         while at < len(text):
             place = Place(text, at, self._before, is_final)
@@ -60,8 +62,7 @@ class MarkupReader:
                 break
             at += step
         self._held = text[at:]
-        pieces, self._pieces = self._pieces, []
-        return pieces
+        return self._take(text, base)
 
     def _step(self, place: Place) -> int | None:
         """How far the text from here was read; None to wait."""
@@ -78,37 +79,33 @@ class MarkupReader:
         return self._emit_text(place, 1) if verdict is None else self._emit(place, verdict)
 
     def _ask(self, place: Place) -> Verdict:
-        """The verdict of the rules on the mark that stands here."""
-        unsure = None
-        for verdict in self._verdicts(place):
-            if isinstance(verdict, Found):
+        """The verdict of the first rule that has one; a rule that waits makes those after it wait."""
+        for rule in self._rules_at[place.text[place.at]]:
+            verdict = rule(place)
+            if verdict is not None:
                 return verdict
-            unsure = unsure or verdict
-        return unsure
-
-    def _verdicts(self, place: Place) -> list[Verdict]:
-        mark, rules = place.text[place.at], self._rules
-        verdicts = [tags.read_reasoning(place, rules), marks.read_pattern(place, rules)]
-        if mark == "<":
-            verdicts.append(tags.read_tag(place, rules))
-        elif mark in "`~":
-            verdicts.append(code.read_code(place))
-        elif mark in FACES and rules.emoji == "segment":
-            verdicts.append(marks.read_face(place))
-        return verdicts
+        return None
 
     def _step_in(self, mode: Mode, place: Place) -> int | None:
         if mode.kind == "reasoning":
             return self._step_in_reasoning(mode, place)
-        return self._step_in_fence(mode, place)
+        return self._step_in_fence(mode, place) if mode.kind == "fence" else self._step_in_address(place)
+
+    def _step_in_address(self, place: Place) -> int | None:
+        length = links.read_address_part(place)
+        if length is None:
+            self._need = NEED
+            return None
+        if length < links.ADDRESS_PART:
+            self._mode = None
+        return self._emit(place, Found(length, "atom", spoken=""))
 
     def _step_in_reasoning(self, mode: Mode, place: Place) -> int | None:
         text, at, end = place.text, place.at, mode.end
-        where = text.lower().find(end, at) if len(text.lower()) == len(text) else text.find(end, at)
-        if where >= 0:
-            length = where + len(end) - at
+        closer = re.compile(re.escape(end), re.I | re.A).search(text, at)
+        if closer:
             self._mode = None
-            return self._emit(place, Found(length, "hidden", is_break=True))
+            return self._emit(place, Found(closer.end() - at, "hidden", is_break=True))
         keep = 0
         if not place.is_final:
             keep = next((n for n in range(min(len(end) - 1, len(text) - at), 0, -1) if end.startswith(text[-n:].lower())), 0)
@@ -154,24 +151,22 @@ class MarkupReader:
             self._emotions = [*self._emotions[-_NESTING:], found.emotion]
         return found.emotion
 
-    def _add(self, kind: str, text: str, length: int, spoken: str | None = None, emotion: Emotion | None = None) -> None:
-        last = self._pieces[-1] if self._pieces else None
+    def _add(self, kind: PieceKind, text: str, length: int, spoken: str | None = None, emotion: Emotion | None = None) -> None:
         start = self._raw
-        if last and kind in ("text", "hidden") and last.kind == kind:
-            text, start = last.text + text, last.raw_start
-            self._pieces.pop()
         self._raw += length
-        self._pieces.append(Piece(kind, text, start, self._raw, spoken, emotion))  # type: ignore[arg-type]  # kind comes from Found
         if text:
             self._before = (self._before + text)[-_BEFORE:]
+        if kind in ("text", "hidden") and self._pieces and self._pieces[-1].kind == kind:
+            last = self._pieces.pop()
+            # The text of joined pieces is cut out of the buffer at the end of the run: adding strings up here would be quadratic.
+            text, start = "", last.raw_start
+        self._pieces.append(Piece(kind, text, start, self._raw, spoken, emotion))
 
-
-def _trigger(rules: MarkupRules) -> re.Pattern[str]:
-    """Where a rule may apply: any other character is text at once."""
-    first = {"<", "`", "~"}
-    first |= {pattern[0] for pattern in rules.patterns}
-    first |= {tag[0] for pair in rules.reasoning for tag in pair}
-    if rules.emoji == "segment":
-        first |= set(FACES)
-    both = {case for ch in first for case in (ch, ch.lower(), ch.upper()) if len(case) == 1}
-    return re.compile("[" + "".join(map(re.escape, sorted(both))) + "]")
+    def _take(self, text: str, base: int) -> list[Piece]:
+        pieces, self._pieces = self._pieces, []
+        return [
+            Piece("text", text[piece.raw_start - base : piece.raw_end - base], piece.raw_start, piece.raw_end)
+            if piece.kind == "text"
+            else piece
+            for piece in pieces
+        ]

@@ -23,9 +23,7 @@ class AtomSpan:
     spoken: str | None
 
 
-def normalize(
-    text: str, language: str, *, atoms: Sequence[AtomSpan] = (), voice_reads: frozenset[str] = frozenset()
-) -> Spoken:
+def normalize(text: str, language: str, *, atoms: Sequence[AtomSpan] = (), voice_reads: frozenset[str] = frozenset()) -> Spoken:
     """The spoken form of one segment, "" when nothing of it can be said.
 
     **atoms**: in order, offsets in `text`. **voice_reads**: what the voice says well by itself, from `VOICE_READS`; it stays as written.
