@@ -170,6 +170,13 @@ class ResumeDenied(ClientError):
     close = CLOSE_POLICY
 
 
+class Superseded(ClientError):
+    """A newer connection serves the session."""
+
+    code = "superseded"
+    close = CLOSE_SUPERSEDED
+
+
 class Idle(ClientError):
     """Nothing came for too long."""
 
@@ -213,10 +220,20 @@ class Overloaded(StrettoError):
     http_status = 503
 
 
-class Draining(Overloaded):
-    """The server stops; another one, or this one a little later, will answer."""
+class Draining(StrettoError):
+    """The server is about to stop and takes no new turns or clients; another one, or this one a little later, will."""
 
     code = "draining"
+    retryable = True
+    http_status = 503
+
+
+class Drained(StrettoError):
+    """The server stops now."""
+
+    code = "going_away"
+    close = CLOSE_DRAINING
+    retryable = True
 
 
 class EngineFailed(StrettoError):

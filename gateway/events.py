@@ -6,7 +6,7 @@ go on the wire. Times and lengths are media milliseconds unless the name says ot
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
@@ -147,7 +147,7 @@ class ReportPlayout(ClientEvent, frozen=True, kw_only=True, tag="playout"):
     """How much of a turn's audio has left the client's speaker."""
 
     turn: int
-    played_ms: float
+    played_ms: Any = None  # Any: a report that is no number is ignored and counted, not answered
     final: bool = False
 
 
@@ -341,7 +341,7 @@ class ReplyDone(ServerEvent, frozen=True, kw_only=True, tag="reply.done"):
     usage: UsageInfo
 
 
-class Timeline(Struct, frozen=True, kw_only=True):
+class Timeline(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Milliseconds from the commit (or end of speech); absent when it did not happen."""
 
     ttft_ms: float | None = None

@@ -1,0 +1,127 @@
+"""Every Prometheus instrument, and the timeline of a turn from which the latencies derive.
+
+Base unit seconds; labels from closed sets. Each latency is recorded when it happens. A turn that is cancelled before its
+first audio counts as abandoned, and against the latency promise when it was older than that.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+
+from gateway.events import Timeline
+
+# Dense to one second, because that is where people feel the difference (vLLM's own buckets start at 0.3 s).
+LATENCY_BUCKETS_S = (
+    0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.075, 0.1, 0.125, 0.15, 0.175, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 0.8, 0.9,
+    1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0,
+)  # fmt: skip
+SHORT_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+
+InputKind = Literal["text", "speech"]
+PROMISED_FIRST_AUDIO_S = 0.6  # the p99 promise of typed turns
+
+
+class Metrics:
+    """All instruments of one gateway process, in one registry (the default one is where vLLM's own metrics are)."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        def histogram(name: str, text: str, labels: tuple[str, ...] = (), buckets: tuple[float, ...] = LATENCY_BUCKETS_S) -> Histogram:
+            return Histogram(name, text, labels, buckets=buckets, registry=registry)
+
+        def counter(name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+            return Counter(name, text, labels, registry=registry)
+
+        self.registry = registry
+        self.ttft = histogram("stretto_ttft_seconds", "Commit to the first token of the reply")
+        self.first_segment = histogram("stretto_first_segment_seconds", "Commit to the first segment frame")
+        self.tts_first_chunk = histogram("stretto_tts_first_chunk_seconds", "Segment decided to its first chunk of audio", ("engine",))
+        self.ttfa = histogram("stretto_ttfa_seconds", "Commit or end of speech to the first audio frame out", ("input",))
+        self.perceived = histogram("stretto_perceived_latency_seconds", "Commit or end of speech to the client's first playout", ("input",))
+        self.outbox_wait = histogram("stretto_outbox_wait_seconds", "Time a frame waits for the socket", buckets=SHORT_BUCKETS_S)
+        self.loop_lag = histogram("stretto_loop_lag_seconds", "How late the event loop wakes up", buckets=SHORT_BUCKETS_S)
+        self.segments = counter("stretto_segments", "Segments by why they were cut and how they end", ("cut", "ends", "language"))
+        self.turns = counter("stretto_turns", "Turns by how they ended", ("status",))
+        self.abandoned = counter("stretto_turns_abandoned", "Turns stopped before their first audio", ("stage",))
+        self.promise_missed = counter("stretto_turns_late", "Turns whose first audio (or abandonment) came after the promise", ("input",))
+        self.interruptions = counter("stretto_interruptions", "Replies stopped before their end", ("kind",))
+        self.refused = counter("stretto_admission_refused", "Connections refused", ("reason",))
+        self.errors = counter("stretto_errors", "Errors sent to clients", ("code",))
+        self.tts_errors = counter("stretto_tts_errors", "Segments a voice failed on", ("engine", "kind"))
+        self.engine_errors = counter("stretto_llm_errors", "Replies the language model failed on", ("kind",))
+        self.tokens = counter("stretto_tokens", "Tokens by kind", ("kind",))
+        self.playout_ignored = counter("stretto_playout_reports_ignored", "Playout reports that made no sense")
+        self.slow_readers = counter("stretto_slow_readers", "Connections closed because they read too slowly")
+        self.sessions = Gauge("stretto_sessions", "Open sessions", registry=registry)
+        self.connections = Gauge("stretto_connections", "Open connections", registry=registry)
+        self.ready = Gauge("stretto_ready", "1 while engines accept requests", registry=registry)
+        self.gpu_used = Gauge("stretto_gpu_memory_used_bytes", "GPU memory in use (NVML)", ("gpu",), registry=registry)
+        self.gpu_total = Gauge("stretto_gpu_memory_total_bytes", "GPU memory (NVML)", ("gpu",), registry=registry)
+
+
+class TurnClock:
+    """The moments of one turn, marked once; every latency is recorded as its moment comes."""
+
+    def __init__(self, metrics: Metrics, kind: InputKind, started_at: float) -> None:
+        self._metrics = metrics
+        self._kind = kind
+        self.started_at = started_at
+        self.ttft_s: float | None = None
+        self.first_segment_s: float | None = None
+        self.first_audio_s: float | None = None
+        self.first_playout_s: float | None = None
+        self.reply_done_s: float | None = None
+
+    def first_token(self, now: float) -> None:
+        """The engine's first token arrived."""
+        if self.ttft_s is None:
+            self.ttft_s = now - self.started_at
+            self._metrics.ttft.observe(self.ttft_s)
+
+    def segment(self, now: float) -> None:
+        """A segment frame was handed out."""
+        if self.first_segment_s is None:
+            self.first_segment_s = now - self.started_at
+            self._metrics.first_segment.observe(self.first_segment_s)
+
+    def audio(self, now: float) -> None:
+        """An audio frame was handed out."""
+        if self.first_audio_s is None:
+            self.first_audio_s = now - self.started_at
+            self._metrics.ttfa.labels(self._kind).observe(self.first_audio_s)
+            if self.first_audio_s > PROMISED_FIRST_AUDIO_S:
+                self._metrics.promise_missed.labels(self._kind).inc()
+
+    def playout(self, now: float, played_ms: float) -> None:
+        """The client reported playout; the first sample left its speaker `played_ms` before the report."""
+        if self.first_playout_s is None and self.first_audio_s is not None:
+            self.first_playout_s = max(self.first_audio_s, now - played_ms / 1000 - self.started_at)
+            self._metrics.perceived.labels(self._kind).observe(self.first_playout_s)
+
+    def reply_done(self, now: float) -> None:
+        """Everything of the reply was sent."""
+        self.reply_done_s = now - self.started_at
+
+    def ended(self, now: float, status: str, *, wants_audio: bool) -> None:
+        """The turn is over; one that never sounded was abandoned."""
+        self._metrics.turns.labels(status).inc()
+        if status in ("interrupted", "superseded") and wants_audio and self.first_audio_s is None:
+            stage = "ttft" if self.ttft_s is None else "first_segment" if self.first_segment_s is None else "first_audio"
+            self._metrics.abandoned.labels(stage).inc()
+            if now - self.started_at > PROMISED_FIRST_AUDIO_S:
+                self._metrics.promise_missed.labels(self._kind).inc()
+
+    def timeline(self) -> Timeline:
+        """The moments in milliseconds from the start, as they go on the wire and into the log."""
+        return Timeline(
+            ttft_ms=_ms(self.ttft_s),
+            first_segment_ms=_ms(self.first_segment_s),
+            first_audio_ms=_ms(self.first_audio_s),
+            first_playout_ms=_ms(self.first_playout_s),
+            reply_done_ms=_ms(self.reply_done_s),
+        )
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds * 1000, 1)

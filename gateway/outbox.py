@@ -1,0 +1,127 @@
+"""The numbered frames of one session on their way to the socket: two lanes, so that control overtakes unsent audio.
+
+Owned by the session, read by one connection at a time. Bounded: audio by the pacing clock and by `slow_reader_s` (a frame that
+waited longer means a reader slower than real time), control by `MAX_WAITING` frames. Putting never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from gateway.errors import SlowReader
+from gateway.events import (
+    AudioFrame,
+    ErrorRaised,
+    Heard,
+    Interrupted,
+    ReplyDone,
+    SegmentAudio,
+    SegmentDone,
+    ServerEvent,
+    TurnDone,
+    TurnStarted,
+)
+from gateway.metrics import Metrics
+
+MAX_WAITING = 4096  # control frames; a reply of 512 tokens needs fewer than 1,000
+REPLAY_BYTES = 256 * 1024  # sent frames kept for a resume: over two seconds of pcm16 and all text around it
+REPLAY_FRAMES = 512
+_FRAME_BYTES = 200  # what a frame without audio weighs, about
+
+_BEHIND_AUDIO = (AudioFrame, SegmentAudio, SegmentDone, ReplyDone, Heard, TurnDone)
+"""Keep their place among a turn's audio; everything else overtakes."""
+_OUTLIVES_ITS_TURN = (TurnStarted, ErrorRaised, Interrupted, Heard, TurnDone)
+"""What may still leave of a turn after it was interrupted."""
+
+
+class Outbox:
+    """Frames of one session; `seq` is given when a frame is taken for sending."""
+
+    def __init__(self, metrics: Metrics, now: Callable[[], float], slow_reader_s: float) -> None:
+        self._metrics = metrics
+        self._now = now
+        self._slow_reader_s = slow_reader_s
+        self._control: deque[tuple[float, ServerEvent]] = deque()
+        self._audio: deque[tuple[float, ServerEvent]] = deque()
+        self._again: deque[tuple[int, ServerEvent]] = deque()
+        self._sent: deque[tuple[int, ServerEvent]] = deque()
+        self._sent_bytes = 0
+        self._seq = 0
+        self._filled = asyncio.Event()
+
+    @property
+    def last_seq(self) -> int:
+        """Number of the newest frame that was taken for sending."""
+        return self._seq
+
+    def put(self, event: ServerEvent) -> None:
+        """Queue a frame. Raises `SlowReader` when the peer has not read control frames for so long that they overflow."""
+        if isinstance(event, ErrorRaised):
+            self._metrics.errors.labels(event.code).inc()
+        lane = self._audio if isinstance(event, _BEHIND_AUDIO) else self._control
+        if len(lane) >= MAX_WAITING:
+            raise SlowReader(f"More than {MAX_WAITING} frames wait for this client; expected it to read.")
+        lane.append((self._now(), event))
+        self._filled.set()
+
+    async def next(self) -> tuple[int, ServerEvent]:
+        """The next frame and its `seq`; waits for one.
+
+        A cancel loses nothing: a frame that was taken is kept for a resume. Raises `SlowReader` when it waited too long.
+        """
+        while True:
+            if self._again:
+                return self._again.popleft()
+            lane = self._control or self._audio
+            if lane:
+                put_at, event = lane.popleft()
+                waited_s = self._now() - put_at
+                self._metrics.outbox_wait.observe(waited_s)
+                if waited_s > self._slow_reader_s:
+                    raise SlowReader(f"A frame waited {waited_s:.1f} s for this client; expected at most {self._slow_reader_s:.0f} s.")
+                self._seq += 1
+                self._remember(self._seq, event)
+                return self._seq, event
+            self._filled.clear()
+            await self._filled.wait()
+
+    def drop_turn(self, turn: int) -> None:
+        """Forget every unsent frame of an interrupted turn, frames waiting to be sent again included."""
+        self._control = deque((at, event) for at, event in self._control if _may_leave(event, turn))
+        self._audio = deque((at, event) for at, event in self._audio if _may_leave(event, turn))
+        self._again = deque((seq, event) for seq, event in self._again if _may_leave(event, turn))
+
+    def rewind(self, last_seq: int) -> bool:
+        """Send everything after `last_seq` again, as it was; False when that is not kept any more (or not yet sent)."""
+        oldest = self._sent[0][0] if self._sent else self._seq + 1
+        if not oldest - 1 <= last_seq <= self._seq:
+            return False
+        self._again = deque((seq, event) for seq, event in self._sent if seq > last_seq)
+        self._filled.set()
+        return True
+
+    def restart_waits(self) -> None:
+        """A new connection reads from now on: what waited for the old one is not its fault."""
+        now = self._now()
+        self._control = deque((now, event) for _, event in self._control)
+        self._audio = deque((now, event) for _, event in self._audio)
+
+    def waiting(self) -> Iterable[ServerEvent]:
+        """Frames not taken yet, for tests and the drain."""
+        return [event for _, event in (*self._control, *self._audio)]
+
+    def _remember(self, seq: int, event: ServerEvent) -> None:
+        self._sent.append((seq, event))
+        self._sent_bytes += _weight(event)
+        while self._sent_bytes > REPLAY_BYTES or len(self._sent) > REPLAY_FRAMES:
+            self._sent_bytes -= _weight(self._sent.popleft()[1])
+
+
+def _may_leave(event: ServerEvent, turn: int) -> bool:
+    return getattr(event, "turn", None) != turn or isinstance(event, _OUTLIVES_ITS_TURN)
+
+
+def _weight(event: ServerEvent) -> int:
+    return _FRAME_BYTES + len(event.data) if isinstance(event, AudioFrame) else _FRAME_BYTES
