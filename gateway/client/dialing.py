@@ -1,0 +1,73 @@
+"""The WebSocket handshake, with every way it can fail put into words."""
+
+from __future__ import annotations
+
+import ssl
+from urllib.parse import urlsplit
+
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as connect_websocket
+from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
+from websockets.typing import Subprotocol
+
+from gateway.client.faults import ConnectFailed
+from gateway.codecs.native import SUBPROTOCOL
+
+FRAME_BYTES = 4 * 1024 * 1024  # the server's largest frame is far smaller; a bound keeps a wrong server from filling memory
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+HINTS = {
+    401: "a key is needed, or this one is wrong",
+    403: "this Host or Origin is not allowed",
+    404: "there is no Stretto gateway at this path",
+    429: "too many connections",
+    503: "the gateway is full or stopping",
+}
+
+
+class Dialer:
+    """Where to connect, and with which key."""
+
+    def __init__(self, url: str, *, key: str | None, timeout_s: float, tls: ssl.SSLContext | None) -> None:
+        self.url = url
+        self.timeout_s = timeout_s
+        self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._tls = tls
+
+    async def dial(self) -> ClientConnection:
+        """An open WebSocket. Raises `ConnectFailed`."""
+        try:
+            host = urlsplit(self.url).hostname or ""
+            return await connect_websocket(
+                self.url,
+                subprotocols=[Subprotocol(SUBPROTOCOL)],
+                additional_headers=self._headers,
+                compression=None,  # speech does not shrink, and deflate costs each message
+                max_size=FRAME_BYTES,
+                open_timeout=self.timeout_s,
+                proxy=None if host in LOOPBACK else True,
+                ssl=self._tls,
+            )
+        except InvalidStatus as error:
+            raise _refused(self.url, error) from error
+        except (InvalidURI, ValueError) as error:
+            raise ConnectFailed(f"{self.url!r} is not a WebSocket address; expected one like ws://127.0.0.1:8080/v1/voice") from error
+        except ssl.SSLError as error:
+            raise ConnectFailed(f"TLS with {self.url} failed: {error.reason}") from error
+        except TimeoutError as error:
+            raise ConnectFailed(f"no answer from {self.url} within {self.timeout_s} s", retryable=True) from error
+        except OSError as error:
+            raise ConnectFailed(f"nothing listens at {self.url} ({error.strerror or error})", retryable=True) from error
+        except (InvalidHandshake, EOFError) as error:
+            raise ConnectFailed(f"{self.url} does not speak {SUBPROTOCOL}: {error}") from error
+
+
+def _refused(url: str, error: InvalidStatus) -> ConnectFailed:
+    status = error.response.status_code
+    after = error.response.headers.get("Retry-After", "")
+    hint = HINTS.get(status, "the handshake was refused")
+    return ConnectFailed(
+        f"{url} answered HTTP {status}: {hint}",
+        status=status,
+        retryable=status in (429, 503),
+        retry_after_s=float(after) if after.isdigit() else None,
+    )

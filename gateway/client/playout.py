@@ -1,0 +1,82 @@
+"""How much of the reply has left the speaker: what the client reports, so that the server knows what was heard.
+
+`PlayoutClock` is a rule and takes time as an argument; a `Player` is whatever makes the sound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from gateway.events import AudioFrame, AudioOut
+
+OPUS_FRAME_MS = 20.0
+REPORT_EVERY_S = 0.25  # the protocol's interval
+
+
+def length_ms(data: bytes, audio_out: AudioOut) -> float:
+    """How long a frame sounds: pcm16 by its size, opus always 20 ms."""
+    if audio_out.codec == "pcm16":
+        return len(data) * 500 / audio_out.rate_hz
+    return OPUS_FRAME_MS
+
+
+class PlayoutClock:
+    """Media time played of one turn by a speaker that starts with the first frame and waits while it has nothing."""
+
+    def __init__(self) -> None:
+        self._total_ms = 0.0
+        self._played_ms = 0.0
+        self._since_s = 0.0
+
+    @property
+    def total_ms(self) -> float:
+        """Media time received."""
+        return self._total_ms
+
+    def add(self, n_ms: float, now_s: float) -> None:
+        """A frame of `n_ms` arrived."""
+        self._played_ms, self._since_s = self.played_ms(now_s), now_s
+        self._total_ms += n_ms
+
+    def played_ms(self, now_s: float) -> float:
+        """Media time that has left the speaker."""
+        return min(self._total_ms, self._played_ms + (now_s - self._since_s) * 1000)
+
+
+class Player(Protocol):
+    """Makes the sound and knows how far it is. All methods return at once."""
+
+    def play(self, frame: AudioFrame, n_ms: float) -> None:
+        """Queue a frame of `n_ms`."""
+
+    def played_ms(self, turn: int) -> float:
+        """Media time of `turn` that has left the speaker."""
+
+    def stop(self, turn: int) -> None:
+        """Throw away what has not been played; `played_ms` stays where it is."""
+
+
+class SimulatedPlayer:
+    """A silent speaker that keeps real time; `clock` is the running loop's."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._turns: dict[int, PlayoutClock] = {}
+        self._stopped_ms: dict[int, float] = {}
+
+    def play(self, frame: AudioFrame, n_ms: float) -> None:
+        if frame.turn in self._stopped_ms:
+            return
+        if frame.turn not in self._turns:
+            self._turns = {frame.turn: PlayoutClock()}
+            self._stopped_ms.clear()
+        self._turns[frame.turn].add(n_ms, self._clock())
+
+    def played_ms(self, turn: int) -> float:
+        if turn in self._stopped_ms:
+            return self._stopped_ms[turn]
+        return self._turns[turn].played_ms(self._clock()) if turn in self._turns else 0.0
+
+    def stop(self, turn: int) -> None:
+        self._stopped_ms = {turn: self.played_ms(turn)}

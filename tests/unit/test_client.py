@@ -1,0 +1,361 @@
+"""The Python client against a scripted server on a real loopback socket."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from websockets.asyncio.server import ServerConnection, serve
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+from websockets.typing import Subprotocol
+
+from gateway.client import ConnectFailed, Conversation, ConversationLost, PlayoutClock, Refused, SimulatedPlayer, connect
+from gateway.client.playout import length_ms
+from gateway.codecs.native import SUBPROTOCOL, decode_client, encode_server
+from gateway.events import (
+    Ack,
+    AddItem,
+    AudioFrame,
+    AudioOut,
+    Cancel,
+    ClientEvent,
+    ErrorRaised,
+    Interrupted,
+    ItemAdded,
+    Limits,
+    Ping,
+    Pong,
+    ReplyDone,
+    ReportPlayout,
+    SegmentDecided,
+    SendText,
+    ServerEvent,
+    SessionReady,
+    StartSession,
+    TextDelta,
+    Timeline,
+    TurnDone,
+    TurnStarted,
+    UsageInfo,
+)
+
+FRAME_20_MS = bytes(960)
+
+
+def ready(*, resumed: bool = False, token: str = "t1") -> SessionReady:
+    return SessionReady(
+        session_id="s1",
+        resume_token=token,
+        resumed=resumed,
+        limits=Limits(lead_ms=1000, idle_s=120, message_bytes=65_536, text_bytes=32_768),
+        audio_out=AudioOut(),
+        voices=(),
+    )
+
+
+class Peer:
+    """The server's end of one connection: numbered frames out, decoded events in."""
+
+    def __init__(self, socket: ServerConnection, received: list[ClientEvent], seq: int = 0) -> None:
+        self.socket, self.received, self.seq = socket, received, seq
+
+    async def send(self, event: ServerEvent, *, numbered: bool = True) -> None:
+        self.seq += numbered
+        await self.socket.send(encode_server(event, self.seq if numbered else None))
+
+    async def receive(self) -> ClientEvent:
+        frame = await self.socket.recv(decode=False)
+        event = decode_client(frame)
+        self.received.append(event)
+        return event
+
+    async def receive_until(self, is_wanted: Callable[[ClientEvent], bool]) -> ClientEvent:
+        while not is_wanted(event := await self.receive()):
+            pass
+        return event
+
+    async def start(self, *, resumed: bool = False) -> StartSession:
+        start = await self.receive()
+        assert isinstance(start, StartSession)
+        await self.send(ready(resumed=resumed), numbered=False)
+        return start
+
+
+Script = Callable[[Peer], Awaitable[None]]
+
+
+class ScriptedServer:
+    """Runs the n-th script for the n-th connection."""
+
+    def __init__(self, scripts: tuple[Script, ...]) -> None:
+        self.scripts, self.url = list(scripts), ""
+        self.received: list[ClientEvent] = []
+        self.requests: list[Request] = []
+        self.faults: list[BaseException] = []
+
+    async def handle(self, socket: ServerConnection) -> None:
+        assert socket.request is not None
+        self.requests.append(socket.request)
+        try:
+            await self.scripts.pop(0)(Peer(socket, self.received))
+        except ConnectionClosed:
+            pass
+        except Exception as error:
+            self.faults.append(error)
+            raise
+
+
+@asynccontextmanager
+async def serving(*scripts: Script) -> AsyncGenerator[ScriptedServer, None]:
+    server = ScriptedServer(scripts)
+    async with serve(server.handle, "127.0.0.1", 0, subprotocols=[Subprotocol(SUBPROTOCOL)], compression=None) as listening:
+        port = next(iter(listening.sockets)).getsockname()[1]
+        server.url = f"ws://127.0.0.1:{port}/v1/voice"
+        yield server
+    assert not server.faults
+
+
+async def reply_with_two_segments(peer: Peer) -> None:
+    await peer.start()
+    ask = await peer.receive()
+    await peer.send(TurnStarted(turn=1, item_id="u1", ref=ask.id))
+    for index, text in enumerate(("The sea is wide.", " It is deep.")):
+        await peer.send(TextDelta(turn=1, text=text, tokens=4))
+        await peer.send(SegmentDecided(turn=1, index=index, text=text, cut="stop"))
+        await peer.send(AudioFrame(turn=1, index=index, pts_ms=20 * index, data=FRAME_20_MS))
+    await peer.send(ReplyDone(turn=1, usage=UsageInfo(prompt_tokens=9, cached_tokens=0, output_tokens=8)))
+    await peer.receive_until(lambda e: isinstance(e, ReportPlayout) and e.final)
+    await peer.send(TurnDone(turn=1, status="completed", timeline=Timeline(ttft_ms=1.0)))
+    await peer.socket.wait_closed()
+
+
+async def test_a_reply_arrives_segment_by_segment() -> None:
+    async with serving(reply_with_two_segments) as server, connect(server.url, start=StartSession(language="en")) as conversation:
+        reply = await conversation.text("Tell me about the sea.")
+        segments = [segment.text async for segment in reply.segments()]
+        audio = [frame.data async for frame in reply.audio()]
+        done = await reply.finished()
+        assert segments == ["The sea is wide.", " It is deep."]
+        assert reply.text == "The sea is wide. It is deep."
+        assert audio == [FRAME_20_MS] * 2
+        assert (reply.turn, reply.item_id, done.status) == (1, "u1", "completed")
+    start, ask, *reports = server.received
+    assert isinstance(start, StartSession)
+    assert start.language == "en"
+    assert isinstance(ask, SendText)
+    assert ask.text == "Tell me about the sea."
+    assert all(isinstance(report, ReportPlayout) for report in reports)
+    last = reports[-1]
+    assert isinstance(last, ReportPlayout)
+    assert (last.final, last.played_ms) == (True, pytest.approx(40, abs=0.6))
+
+
+async def test_times_count_from_the_request() -> None:
+    async with serving(reply_with_two_segments) as server, connect(server.url) as conversation:
+        reply = await conversation.text("Hello.")
+        times = [at_ms async for at_ms, _ in reply.timed()]
+        assert times == sorted(times)
+        assert 0 <= times[0] < 5000
+
+
+async def test_an_error_answers_the_message_it_refers_to() -> None:
+    async def refuse(peer: Peer) -> None:
+        await peer.start()
+        ask = await peer.receive()
+        await peer.send(ErrorRaised(code="text_empty", message="The text is empty.", retryable=False, ref=ask.id))
+        ping = await peer.receive()
+        assert isinstance(ping, Ping)
+        await peer.send(Pong(t=ping.t, ref=ping.id))
+        await peer.socket.wait_closed()
+
+    async with serving(refuse) as server, connect(server.url) as conversation:
+        with pytest.raises(Refused, match="The text is empty") as caught:
+            await conversation.text(" ")
+        assert (caught.value.code, caught.value.retryable) == ("text_empty", False)
+        assert await conversation.ping() >= 0
+
+
+async def test_the_key_travels_as_a_bearer_header_and_unknown_events_are_ignored() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.start()
+        await peer.socket.send(b"\x81\xa4type\xa9brand.new")
+        event = await peer.receive()
+        await peer.send(ItemAdded(item_id="i1", ref=event.id))
+        await peer.socket.wait_closed()
+
+    async with serving(script) as server, connect(server.url, key="secret") as conversation:
+        assert await conversation.add_item("user", "Earlier.") == "i1"
+        assert server.requests[0].headers["Authorization"] == "Bearer secret"
+    assert isinstance(server.received[-1], AddItem)
+
+
+async def test_refused_start_raises_before_the_block() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.receive()
+        await peer.send(ErrorRaised(code="unknown_voice", message="No voice 'x'.", retryable=False), numbered=False)
+        await peer.socket.wait_closed()
+
+    async with serving(script) as server:
+        with pytest.raises(Refused, match="unknown_voice"):
+            async with connect(server.url, start=StartSession(voice="x")):
+                pytest.fail("the block must not run")
+
+
+async def test_nobody_listens() -> None:
+    with pytest.raises(ConnectFailed, match="nothing listens") as caught:
+        async with connect("ws://127.0.0.1:9/v1/voice", timeout_s=5):
+            pytest.fail("the block must not run")
+    assert (caught.value.status, caught.value.retryable) == (None, True)
+
+
+@pytest.mark.parametrize("url", ["http//nonsense", "ws://", "127.0.0.1:8080"])
+async def test_a_wrong_address_is_explained(url: str) -> None:
+    with pytest.raises(ConnectFailed, match="expected one like ws://"):
+        async with connect(url):
+            pytest.fail("the block must not run")
+
+
+@pytest.mark.parametrize(("status", "retryable", "words"), [(401, False, "a key is needed"), (503, True, "full or stopping")])
+async def test_refused_handshakes_are_explained(status: int, retryable: bool, words: str) -> None:
+    def refuse(connection: ServerConnection, request: Request) -> Response:
+        response = connection.respond(status, "no\n")
+        response.headers["Retry-After"] = "7"
+        return response
+
+    async with serve(lambda _: asyncio.sleep(0), "127.0.0.1", 0, process_request=refuse) as listening:
+        port = next(iter(listening.sockets)).getsockname()[1]
+        with pytest.raises(ConnectFailed, match=words) as caught:
+            async with connect(f"ws://127.0.0.1:{port}/v1/voice"):
+                pytest.fail("the block must not run")
+    assert (caught.value.status, caught.value.retryable, caught.value.retry_after_s) == (status, retryable, 7.0)
+
+
+async def test_interruption_is_reported_at_once_with_what_was_played() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.start()
+        ask = await peer.receive()
+        await peer.send(TurnStarted(turn=1, ref=ask.id))
+        await peer.send(AudioFrame(turn=1, index=0, pts_ms=0, data=bytes(48_000)))
+        cancel = await peer.receive_until(lambda e: isinstance(e, Cancel))
+        await peer.send(Ack(ref=cancel.id))
+        await peer.send(Interrupted(turn=1, reason="cancel"))
+        await peer.receive_until(lambda e: isinstance(e, ReportPlayout) and e.final)
+        await peer.send(TurnDone(turn=1, status="interrupted", timeline=Timeline()))
+        await peer.socket.wait_closed()
+
+    async with serving(script) as server, connect(server.url) as conversation:
+        reply = await conversation.text("Talk.")
+        await anext(reply.audio())
+        await conversation.cancel()
+        assert (await reply.finished()).status == "interrupted"
+    reports = [e for e in server.received if isinstance(e, ReportPlayout)]
+    assert [r.final for r in reports] == [False] * (len(reports) - 1) + [True]
+    assert reports[-1].played_ms < 1000
+
+
+async def test_a_dropped_connection_is_resumed_and_nothing_comes_twice() -> None:
+    async def first(peer: Peer) -> None:
+        await peer.start()
+        ask = await peer.receive()
+        await peer.send(TurnStarted(turn=1, ref=ask.id))
+        await peer.send(TextDelta(turn=1, text="One ", tokens=1))
+        await peer.receive_until(lambda e: isinstance(e, Ping))
+        peer.socket.transport.abort()
+
+    async def second(peer: Peer) -> None:
+        start = await peer.start(resumed=True)
+        assert start.resume is not None
+        assert (start.resume.session_id, start.resume.token, start.resume.last_seq) == ("s1", "t1", 2)
+        peer.seq = 1
+        await peer.send(TextDelta(turn=1, text="One ", tokens=1))  # seq 2 again: the client has it
+        await peer.send(TextDelta(turn=1, text="two.", tokens=1))
+        ping = await peer.receive()
+        assert isinstance(ping, Ping)
+        await peer.send(Pong(ref=ping.id))
+        await peer.send(TurnDone(turn=1, status="completed", timeline=Timeline()))
+        await peer.socket.wait_closed()
+
+    async with serving(first, second) as server, connect(server.url) as conversation:
+        reply = await conversation.text("Count.")
+        await conversation.ping()  # asked on the first connection, answered on the second
+        await reply.finished()
+        assert reply.text == "One two."
+        assert conversation.n_resumes == 1
+    pings = [e.id for e in server.received if isinstance(e, Ping)]
+    assert len(pings) == 2
+    assert pings[0] == pings[1]
+
+
+async def test_a_session_that_cannot_be_resumed_is_lost() -> None:
+    async def first(peer: Peer) -> None:
+        await peer.start()
+        ask = await peer.receive()
+        await peer.send(TurnStarted(turn=1, ref=ask.id))
+        peer.socket.transport.abort()
+
+    async def second(peer: Peer) -> None:
+        await peer.start(resumed=False)
+        await peer.socket.wait_closed()
+
+    async with serving(first, second) as server, connect(server.url) as conversation:
+        reply = await conversation.text("Hello.")
+        with pytest.raises(ConversationLost, match="the connection broke"):
+            await reply.finished()
+        with pytest.raises(ConversationLost):
+            await conversation.text("Still there?")
+
+
+@pytest.mark.parametrize(("code", "words"), [(4004, "the server is stopping"), (1008, "broke a rule"), (1000, "closed normally")])
+async def test_final_close_codes_are_explained_and_not_resumed(code: int, words: str) -> None:
+    async def script(peer: Peer) -> None:
+        await peer.start()
+        await peer.receive()
+        await peer.socket.close(code)
+
+    async with serving(script) as server, connect(server.url) as conversation:
+        with pytest.raises(ConversationLost, match=words) as caught:
+            await conversation.ping()
+        assert caught.value.close_code == code
+
+
+async def test_an_exception_in_the_block_comes_out_as_it_is() -> None:
+    async def fail(conversation: Conversation) -> None:
+        raise KeyError(conversation.ready.session_id)
+
+    async with serving(reply_with_two_segments) as server:
+        with pytest.raises(KeyError, match="s1"):
+            async with connect(server.url) as conversation:
+                await fail(conversation)
+
+
+def test_playout_clock_waits_while_it_has_nothing() -> None:
+    clock = PlayoutClock()
+    clock.add(100, now_s=10.0)
+    assert clock.played_ms(10.0) == 0
+    assert clock.played_ms(10.05) == pytest.approx(50)
+    assert clock.played_ms(11.0) == 100  # ran dry
+    clock.add(100, now_s=12.0)
+    assert clock.played_ms(12.03) == pytest.approx(130)
+
+
+def test_a_stopped_player_stays_where_it_was() -> None:
+    now = [0.0]
+    player = SimulatedPlayer(lambda: now[0])
+    player.play(AudioFrame(turn=1, index=0, pts_ms=0, data=b""), 1000)
+    now[0] = 0.3
+    player.stop(1)
+    player.play(AudioFrame(turn=1, index=0, pts_ms=1000, data=b""), 1000)  # late
+    now[0] = 5.0
+    assert player.played_ms(1) == pytest.approx(300)
+    player.play(AudioFrame(turn=2, index=0, pts_ms=0, data=b""), 100)
+    now[0] = 5.05
+    assert player.played_ms(2) == pytest.approx(50)
+
+
+def test_frame_lengths() -> None:
+    assert length_ms(FRAME_20_MS, AudioOut()) == 20
+    assert length_ms(bytes(320), AudioOut(rate_hz=8000)) == 20
+    assert length_ms(b"opus", AudioOut(codec="opus")) == 20
