@@ -5,7 +5,7 @@ Sets, not tables of all Unicode: a rule asks for the few characters of its kind,
 
 import re
 
-HARD_STOPS = frozenset("。！？｡।॥۔؟።፧፨။៕។᠃։՜՞︒﹗﹖")
+HARD_STOPS = frozenset("。！？｡।॥۔؟።፧፨။។៕᠃։︒﹗﹖")
 """Never part of a number, a name or an address: decided by themselves where nothing is open."""
 SOFT_STOPS = frozenset(".!?…‼⁇⁈⁉．")
 STOPS = HARD_STOPS | SOFT_STOPS

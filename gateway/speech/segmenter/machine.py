@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gateway.speech.segmenter.characters import CLAUSES, CLOSERS, INTEREST, MARKS, NEWLINES, STOPS, is_han, is_speakable
+from gateway.speech.segmenter.closers import judge_closer
 from gateway.speech.segmenter.lengths import DEFAULT, TAIL, SegmentOptions, best_place, is_clause_long_enough, weight
-from gateway.speech.segmenter.nesting import Nesting, judge_closer
+from gateway.speech.segmenter.nesting import Nesting
 from gateway.speech.segmenter.rules import rules_for
 from gateway.speech.segmenter.stops import judge_stop
 from gateway.speech.segmenter.verdict import NEED_UNLIKELY, Answer, Verdict, cut, no
+from gateway.speech.segmenter.view import View
 
 Cut = Literal["stop", "newline", "clause", "length", "timer", "end"]
 Ends = Literal["stop", "newline", "clause", "none"]
@@ -41,6 +43,7 @@ class Segmenter:
         self._base = 0
         self._scan = 0
         self._sentence = 0
+        self._carried = ""
         self._nesting = Nesting()
         self._atoms: list[tuple[int, int]] = []
         self._waiting: Verdict | None = None
@@ -120,11 +123,10 @@ class Segmenter:
         return "clause" if char in CLAUSES and not self._is_stop(char) else "stop"
 
     def _is_stop(self, char: str) -> bool:
-        return (
-            char in STOPS
-            or ((char == ";" or char == "\u037e") and self._rules.language == "el")
-            or (char == ":" and self._rules.language == "hy")
-        )
+        """`;` asks in Greek, `:` ends a sentence in Armenian."""
+        if char in STOPS:
+            return True
+        return (char in ";\u037e" and self._rules.language == "el") or (char == ":" and self._rules.language == "hy")
 
     def _decide(self, at: int, final: bool) -> Verdict:
         text, char = self._buffer, self._buffer[at]
@@ -132,31 +134,38 @@ class Segmenter:
             if start <= self._base + at < end:
                 return no(end - self._base)
         if char in NEWLINES:
-            self._nesting.open.clear()
-            if is_speakable(text[:at]):
-                return cut(at + 1)
-            self._sentence = at + 1
-            return no(at + 1)
+            return self._newline(at)
         self._nesting.forget(self._base + at)
-        index = self._nesting.closes(char)
+        view = View(text, self._sentence, self._carried, final, self._rules)
+        index = self._nesting.closed_by(char)
         if index >= 0:
             entry = self._nesting.open[index]
-            verdict = judge_closer(text, at, entry, index > 0, self._base, final, self._rules)
+            verdict = judge_closer(view, at, entry, index == 0, entry.at - self._base)
             if verdict.answer is not Answer.NEED:
                 del self._nesting.open[index:]
             return self._voiced(verdict)
         if self._is_stop(char):
             if self._nesting.open:
                 return no(at + 1)
-            if char in ";:\u037e":
-                if at + 1 == len(text):
-                    return NEED_UNLIKELY if not final else no(at + 1)
-                return self._voiced(cut(at + 1)) if text[at + 1].isspace() and text[at + 1] not in NEWLINES else no(at + 1)
-            return self._voiced(judge_stop(text, at, self._sentence, final, self._rules))
+            return self._voiced(judge_stop(view, at) if char in STOPS else self._letter_stop(at, final))
         if char in CLAUSES:
             return self._clause(at, final)
-        self._nesting.opens(text, at, self._sentence, self._base)
+        self._nesting.push(view, at, self._base)
         return no(at + 1)
+
+    def _newline(self, at: int) -> Verdict:
+        self._nesting.open.clear()
+        if is_speakable(self._buffer[:at]):
+            return cut(at + 1)
+        self._sentence = at + 1
+        return no(at + 1)
+
+    def _letter_stop(self, at: int, final: bool) -> Verdict:
+        """A stop that is a clause mark elsewhere: only before a space."""
+        if at + 1 == len(self._buffer):
+            return no(at + 1) if final else NEED_UNLIKELY
+        after = self._buffer[at + 1]
+        return cut(at + 1) if after.isspace() and after not in NEWLINES else no(at + 1)
 
     def _voiced(self, verdict: Verdict) -> Verdict:
         """A segment that says nothing is never cut: it leads the next one."""
@@ -202,6 +211,7 @@ class Segmenter:
         self._base += at
         self._scan = max(0, self._scan - at)
         self._sentence = 0
+        self._carried = text.rstrip()[-1:] if why in ("clause", "length") else ""
         self._atoms = [span for span in self._atoms if span[1] > self._base]
         if is_speakable(text):
             self._is_first = False

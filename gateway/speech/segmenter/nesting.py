@@ -1,4 +1,4 @@
-"""Quotes and brackets that are open, and whether a closer ends the sentence.
+"""Quotes and brackets that are open.
 
 A stack of at most DEPTH entries; an opener is forgotten at a newline and after REACH characters, so that an unclosed quote
 cannot hold a reply back.
@@ -6,78 +6,48 @@ cannot hold a reply back.
 
 from dataclasses import dataclass
 
-from gateway.speech.segmenter.characters import (
-    BOOK_MARKS,
-    BRACKETS,
-    CLAUSES,
-    CLOSERS,
-    HARD_STOPS,
-    MARKS,
-    NEWLINES,
-    OPENERS,
-    QUOTES,
-    STOPS,
-    is_han,
-    is_hangul,
-)
-from gateway.speech.segmenter.lookahead import NEED, visible
-from gateway.speech.segmenter.rules import Rules
-from gateway.speech.segmenter.token import leads_line
-from gateway.speech.segmenter.verdict import NEED_LIKELY, Verdict, cut, no
+from gateway.speech.segmenter.characters import BRACKETS, CLAUSES, MARKS, OPENERS, QUOTES, is_han
+from gateway.speech.segmenter.token import leads_sentence
+from gateway.speech.segmenter.view import View
 
 DEPTH = 4
 REACH = 400
-_INTRODUCERS = frozenset(":：,，")
-_SPEECH = frozenset("道说說问問喊叫答曰")
+_INTRODUCERS = frozenset(":：,，道说說问問喊叫答曰")
+"""A quotation after one of these is a sentence of its own."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Opened:
+    """`at`: offset in the stream. `introduced`: after a colon, comma or verb of saying. `leads`: it begins the sentence."""
+
     at: int
-    """Offset in the stream."""
     closers: str
+    is_quote: bool
     introduced: bool
     leads: bool
-    is_quote: bool
 
 
 class Nesting:
-    """The stack. Offsets are those of the stream; `base` says where the buffer begins in it."""
+    """The stack."""
 
     def __init__(self) -> None:
         self.open: list[Opened] = []
 
     def forget(self, position: int) -> None:
+        """Drop openers that are too far back from stream offset `position`."""
         while self.open and position - self.open[0].at > REACH:
             del self.open[0]
 
-    def opens(self, text: str, at: int, sentence: int, base: int) -> bool:
-        """Push when the character at `at` opens something."""
-        char = text[at]
-        before = text[at - 1] if at else ""
-        closers = BRACKETS.get(char) or QUOTES.get(char) or ""
-        if char == '"':
-            free = not before or before.isspace() or before in OPENERS or is_han(before) or before in CLAUSES or before in MARKS
-            closers = '"' if free else ""
-        elif char in "”»" and (not before or before.isspace()):
-            closers = char if char == "”" else "«"
-        elif char == "(" and before in (":", ";", "-", "="):
-            closers = ""
+    def push(self, view: View, at: int, base: int) -> None:
+        """Push when the character at `at` opens something; `base` is the stream offset of the text."""
+        closers = _closers_for(view, at)
         if not closers or len(self.open) >= DEPTH:
-            return False
-        head = text[sentence:at].rstrip()
-        self.open.append(
-            Opened(
-                base + at,
-                closers,
-                bool(head) and (head[-1] in _INTRODUCERS or head[-1] in _SPEECH),
-                leads_line(text[sentence:], at - sentence) if at - sentence <= 12 else False,
-                char not in BRACKETS,
-            )
-        )
-        return True
+            return
+        head = view.text[max(view.sentence, at - 4) : at].rstrip() or view.carried
+        introduced = bool(head) and head[-1] in _INTRODUCERS
+        self.open.append(Opened(base + at, closers, view.text[at] not in BRACKETS, introduced, leads_sentence(view, at)))
 
-    def closes(self, char: str) -> int:
+    def closed_by(self, char: str) -> int:
         """Index of the entry that `char` closes, or -1."""
         for index in range(len(self.open) - 1, -1, -1):
             if char in self.open[index].closers:
@@ -85,45 +55,16 @@ class Nesting:
         return -1
 
 
-def judge_closer(text: str, at: int, entry: Opened, outer: bool, base: int, final: bool, rules: Rules) -> Verdict:
-    """Verdict on the closer at `at` of `entry`; `outer`: something else is still open."""
-    end = at + 1
-    if outer or text[at] in BOOK_MARKS:
-        return no(end)
-    back = at - 1
-    while back >= 0 and (text[back] in MARKS or text[back].isspace() or text[back] in CLOSERS):
-        back -= 1
-    if back < 0 or text[back] not in STOPS or back + base <= entry.at:
-        return no(end)
-    if entry.introduced and entry.is_quote and text[back] in HARD_STOPS and rules.language != "ja":
-        return cut(end)
-    while end < len(text) and text[end] in MARKS:
-        end += 1
-    if end == len(text):
-        return no(end) if final else NEED_LIKELY
-    char = text[end]
-    if char in CLAUSES or char in STOPS or char in NEWLINES or (char in CLOSERS and char not in "\"'"):
-        return no(end)
-    if is_han(char) or is_hangul(char):
-        return _before_han(text, end, entry)
-    if not char.isspace():
-        return cut(end) if char in OPENERS or ord(char) > 0x2190 else no(end)
-    after = visible(text, end, final)
-    if after == NEED:
-        return NEED_LIKELY
-    if after == len(text):
-        return no(after)
-    char = text[after]
-    if char in CLAUSES or char in STOPS or char.islower() or (char in CLOSERS and char not in "\"'«"):
-        return no(after)
-    if is_han(char) or is_hangul(char):
-        return no(after) if entry.leads and entry.is_quote else cut(after)
-    return cut(after)
-
-
-def _before_han(text: str, end: int, entry: Opened) -> Verdict:
-    if text[end] in OPENERS:
-        return cut(end)
-    if entry.is_quote:
-        return cut(end) if entry.introduced and text[end] not in "的とっ" else no(end)
-    return cut(end) if entry.leads else no(end)
+def _closers_for(view: View, at: int) -> str:
+    """What would close the opener at `at`; "" when it opens nothing (an inch mark, a smiley, a stray closer)."""
+    char, before = view.text[at], view.before(at)
+    is_free = not before or before.isspace()
+    if char == '"':
+        return char if is_free or before in OPENERS or before in CLAUSES or before in MARKS or is_han(before) else ""
+    if char == "”":
+        return char if is_free else ""
+    if char == "»":
+        return "«" if is_free else ""
+    if char == "(" and before in (":", ";", "-", "="):
+        return ""
+    return BRACKETS.get(char) or QUOTES.get(char) or ""

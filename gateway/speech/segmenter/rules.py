@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
-SECTIONS = frozenset({"never", "number", "final", "maybe", "starters", "months", "labels", "speech", "ordinals"})
+SECTIONS = frozenset({"never", "number", "final", "maybe", "starters", "months", "labels", "speech", "ordinals", "leads", "lettered"})
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Words in lower case without their last full stop; spaced forms (`z. B.`) are joined (`z.b`)."""
+    """Words without their last full stop; spaced forms (`z. B.`) are joined (`z.b`). Written in lower case they match any case,
+    with a capital only a capital."""
 
     language: str
     never: frozenset[str]
@@ -30,8 +31,12 @@ class Rules:
     months: frozenset[str]
     labels: frozenset[str]
     """`Step 1.`: the number belongs to the word before it, and both to what follows."""
+    lettered: frozenset[str]
+    """`vitamin C.`: the letter is no initial."""
     speech: frozenset[str]
     """Verbs after a quotation: `"Stop!" John said`."""
+    leads: frozenset[str]
+    """`am 3. Oktober`: words before an ordinal number."""
     has_ordinals: bool
     """`3. Oktober`: a small number with a full stop waits for the next word."""
     lower_starts: bool
@@ -58,6 +63,12 @@ def _tables(language: str) -> Mapping[str, frozenset[str]]:
     return parse(source.read_text(encoding="utf-8")) if source.is_file() else {}
 
 
+def _shared(english: Mapping[str, frozenset[str]], primary: str) -> frozenset[str]:
+    """English words of the maybe kind that are not words elsewhere: all in English, only the dotted ones in other languages."""
+    words = english.get("maybe", frozenset())
+    return words if primary in ("en", "zh", "ja", "ko") else frozenset(word for word in words if "." in word or word in ("jr", "sr"))
+
+
 @lru_cache(maxsize=64)
 def rules_for(language: str) -> Rules:
     """Rules of a language tag (`en`, `zh-TW`); an unknown language gets the English tables."""
@@ -73,11 +84,13 @@ def rules_for(language: str) -> Rules:
         never=joined("never") - (own.get("final", frozenset()) | own.get("maybe", frozenset())),
         number=joined("number"),
         final=joined("final") - own.get("never", frozenset()),
-        maybe=joined("maybe") - clash,
+        maybe=(own.get("maybe", frozenset()) | _shared(english, primary)) - clash,
         starters=joined("starters") if primary == "en" or not own.get("starters") else own["starters"],
         months=joined("months"),
         labels=joined("labels"),
+        lettered=joined("lettered"),
         speech=joined("speech"),
+        leads=own.get("leads", frozenset()),
         has_ordinals=bool(own.get("ordinals")),
         lower_starts=primary in ("en", "zh", "ja", "ko"),
     )

@@ -5,13 +5,15 @@ from enum import Enum, auto
 
 from gateway.speech.segmenter.characters import BULLETS, MARKS, is_han
 from gateway.speech.segmenter.rules import Rules
+from gateway.speech.segmenter.view import View
 
 LOOK_BACK = 64
 """No word or abbreviation is longer; keeps each decision O(1)."""
-_BEFORE = frozenset('"“”‘«»„()[]{}（）【】「」『』《》<>,;，；、。！？：…|=') | MARKS
+LEADING = 12
+"""Bullets and marks in front of a list marker."""
+_BEFORE = frozenset('"“”‘«»„()[]{}（）【】「」『』《》<>,;，；、。！？：…|=¿¡') | MARKS
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,4}\Z")
-_ROMAN = re.compile(r"[IVXLCivxlc]{1,5}\Z")
-_NUMBER = re.compile(r"[$€£¥]?[\d.,:]*\d\Z")
+_ROMAN = re.compile(r"(?=.)(?:X{0,3}(?:IX|IV|V?I{0,3})|x{0,3}(?:ix|iv|v?i{0,3}))\Z")
 
 
 class Kind(Enum):
@@ -21,27 +23,88 @@ class Kind(Enum):
     FINAL = auto()
     MAYBE = auto()
     INITIAL = auto()
+    LETTERED = auto()
     ORDINAL = auto()
     MARKER = auto()
-    LABEL = auto()
-    UNKNOWN = auto()
     EMPTY = auto()
 
 
-def token_before(text: str, dot: int) -> str:
-    """The unspaced run of characters that ends before `dot`, up to a quote, bracket or Han character."""
-    at, floor = dot, max(0, dot - LOOK_BACK)
+def token_before(text: str, end: int) -> str:
+    """The unspaced run of characters that ends before `end`, up to a quote, bracket or Han character."""
+    at, floor = end, max(0, end - LOOK_BACK)
     while at > floor:
         char = text[at - 1]
         if char.isspace() or char in _BEFORE or is_han(char):
             break
         at -= 1
-    return text[at:dot]
+    return text[at:end]
 
 
-def _joined_before(text: str, start: int, token: str) -> str:
+def word_before(text: str, start: int) -> str:
+    """The word in front of the token that begins at `start`; "" where none touches it."""
+    words = text[max(0, start - 32) : start].split()
+    return words[-1] if words and text[start - 1].isspace() else ""
+
+
+def leads_sentence(view: View, start: int) -> bool:
+    """Whether only bullets, marks and spaces stand before `start` in the sentence."""
+    if view.carried or start - view.sentence > LEADING:
+        return False
+    return all(char.isspace() or char in BULLETS or char in MARKS for char in view.text[view.sentence : start])
+
+
+def kind_of(view: View, end: int) -> tuple[Kind, str]:
+    """Kind of the word before the full stop, and the word. `end` is where the word ends."""
+    text, rules = view.text, view.rules
+    token = token_before(text, end)
+    if not token:
+        return Kind.EMPTY, token
+    start = end - len(token)
+    if token.isdecimal():
+        return _number_kind(view, start, token), token
+    if "://" in token or "@" in token or token.startswith("www."):
+        return Kind.PLAIN, token
+    leads = leads_sentence(view, start)
+    if leads and _ROMAN.match(token) and token != "I":
+        return Kind.MARKER, token
+    listed = _look_up(text, start, token, rules)
+    if listed is not None and not (listed is Kind.NUMBER_WORD and len(token) == 1 and token.isupper()):
+        return listed, token
+    if len(token) == 1 and token.isalpha():
+        before = word_before(text, start).lower()
+        if leads or (before in rules.labels and leads_sentence(view, start - 1 - len(before))):
+            return Kind.MARKER, token
+        return (Kind.LETTERED if before in rules.lettered else Kind.INITIAL), token
+    return (Kind.MAYBE if _DOTTED.match(token) else Kind.PLAIN), token
+
+
+def _number_kind(view: View, start: int, token: str) -> Kind:
+    if leads_sentence(view, start) and len(token) <= 3:
+        return Kind.MARKER
+    before = word_before(view.text, start)
+    if before.lower() in view.rules.labels and leads_sentence(view, start - 1 - len(before)):
+        return Kind.MARKER
+    if before[-1:] in (":", "：", ";") and len(token) <= 2:
+        return Kind.MARKER
+    return Kind.ORDINAL if len(token) <= 2 else Kind.PLAIN
+
+
+def _look_up(text: str, start: int, token: str, rules: Rules) -> Kind | None:
+    """Kind by the tables: the spaced form (`z. B.`) first, then the token, then its part after a hyphen."""
+    names = [_joined(text, start, token), token]
+    tail = re.split(r"[-/'’&.]", token)[-1]
+    if len(tail) > 1:
+        names.append(tail)
+    for name in names:
+        found = _listed(name.lower(), rules) or (_listed(name.capitalize(), rules) if name[0].isupper() else None)
+        if found is not None:
+            return found
+    return None
+
+
+def _joined(text: str, start: int, token: str) -> str:
     """`z. B` -> `z.b`: short dotted words before the token, spaces dropped."""
-    joined = token.lower()
+    joined = token
     for _ in range(3):
         at = start
         while at > 0 and text[at - 1] in " \u00a0\u202f":
@@ -49,51 +112,11 @@ def _joined_before(text: str, start: int, token: str) -> str:
         if at == 0 or at == start or text[at - 1] != ".":
             break
         before = token_before(text, at - 1)
-        if not 0 < len(before) <= 3 or not before[-1].isalpha():
+        if not 0 < len(before) <= 5 or not before[-1].isalpha():
             break
-        joined = f"{before.lower()}.{joined}"
+        joined = f"{before}.{joined}"
         start = at - 1 - len(before)
     return joined
-
-
-def leads_line(text: str, start: int) -> bool:
-    """Whether only bullets, marks and spaces stand before `start` in the sentence."""
-    return all(char.isspace() or char in BULLETS or char in MARKS for char in text[max(0, start - 12) : start])
-
-
-def kind_of(text: str, dot: int, sentence: int, rules: Rules) -> tuple[Kind, str]:
-    """Kind of the word before the full stop at `dot`; `sentence` is where the sentence began in `text`."""
-    token = token_before(text, dot)
-    if not token:
-        return Kind.EMPTY, token
-    start = dot - len(token)
-    leads = start - sentence <= 12 and leads_line(text[sentence:], start - sentence)
-    if token.isdecimal():
-        if leads and len(token) <= 3:
-            return Kind.MARKER, token
-        before = text[max(0, start - 16) : start].split()
-        if before and before[-1].lower() in rules.labels and leads_line(text[sentence:], start - sentence - len(before[-1]) - 1):
-            return Kind.LABEL, token
-        if before and before[-1][-1] in ":：" and len(token) <= 2:
-            return Kind.MARKER, token
-        return Kind.ORDINAL if len(token) <= 2 else Kind.PLAIN, token
-    if "://" in token or "@" in token or token.startswith("www."):
-        return Kind.PLAIN, token
-    if leads and len(token) <= 4 and _ROMAN.match(token) and token != "I":
-        return Kind.MARKER, token
-    joined = _joined_before(text, start, token)
-    tail = re.split(r"[-/'’&]", joined)[-1]
-    for name in (joined, tail) if len(tail) > 1 and joined != tail else (joined,):
-        found = _listed(name, rules)
-        if found is not None:
-            return found, name
-    if len(token) == 1 and token.isalpha():
-        if leads:
-            return Kind.MARKER, token
-        return Kind.INITIAL, token
-    if _DOTTED.match(joined):
-        return Kind.MAYBE, joined
-    return Kind.PLAIN, token
 
 
 def _listed(name: str, rules: Rules) -> Kind | None:
