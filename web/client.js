@@ -218,7 +218,10 @@ export class Session {
     const round = this.#round;
     if (code === CLOSE.POLICY && this.#last_error === "resume_denied") this.#forget(); // the next attempt starts anew
     else if (FINAL_CLOSES[code]) return this.#fail(new StrettoError(FINAL_CLOSES[code], reason || `The server closed the connection (${code}).`));
-    if (code === CLOSE.IDLE && !this.#pending.size) return this.#setState("asleep");
+    if (code === CLOSE.IDLE && !this.#pending.size) {
+      this.id = this.#token = ""; // an idle session is over on the server too
+      return this.#setState("asleep");
+    }
     if (!wasOpen) {
       this.#setState("waiting");
       const refusal = await this.#askWhy();

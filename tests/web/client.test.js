@@ -280,7 +280,8 @@ test("an idle session sleeps until something is said", async () => {
   assert.equal(peer.sockets.length, 1);
   const asking = session.text("good morning");
   assert.equal(peer.sockets.length, 2);
-  peer.last.ready({ resumed: true });
+  peer.last.ready({ session_id: "s2" });
+  assert.equal("resume" in peer.last.sent[0], false); // an idle session is over on the server too
   peer.last.say({ type: "turn.started", turn: 1, ref: peer.last.ofType("text")[0].id, seq: 1 });
   await asking;
 });
