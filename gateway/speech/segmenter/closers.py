@@ -18,6 +18,7 @@ from gateway.speech.segmenter.nesting import Opened
 from gateway.speech.segmenter.verdict import NEED_LIKELY, NEED_UNLIKELY, Verdict, cut, no
 from gateway.speech.segmenter.view import View
 
+_ONLY_CLOSERS = CLOSERS - frozenset("“«\"'")
 _TRANSPARENT = MARKS | QUOTE_CLOSERS | frozenset("\"'’ ")
 
 
@@ -36,7 +37,7 @@ def judge_closer(view: View, at: int, entry: Opened, is_outermost: bool, opened:
     if end == len(text):
         return no(end) if view.final else NEED_LIKELY
     char = text[end]
-    if char in NEWLINES or char in CLAUSES or char in STOPS or (char in CLOSERS and char not in "\"'"):
+    if char in NEWLINES or char in CLAUSES or char in STOPS or char in _ONLY_CLOSERS:
         return no(end)
     if is_han(char) or is_hangul(char):
         return _judge_before_han(char, end, entry)

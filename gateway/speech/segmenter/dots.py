@@ -1,37 +1,15 @@
 """Whether a full stop that is followed by a space ends the sentence: abbreviations, initials, ordinals, list markers."""
 
+import re
+
 from gateway.speech.segmenter.lookahead import GOES_ON, NEED, next_start, word_at
 from gateway.speech.segmenter.token import Kind, kind_of, word_before
 from gateway.speech.segmenter.verdict import NEED_LIKELY, NEED_UNLIKELY, Verdict, cut, no
 from gateway.speech.segmenter.view import View
 
-_ZONES = frozenset(
-    [
-        "EST",
-        "EDT",
-        "CST",
-        "CDT",
-        "MST",
-        "MDT",
-        "PST",
-        "PDT",
-        "GMT",
-        "UTC",
-        "BST",
-        "CET",
-        "CEST",
-        "IST",
-        "JST",
-        "AEST",
-        "AEDT",
-        "NZST",
-        "ET",
-        "PT",
-        "CT",
-        "MT",
-    ]
-)
-_ADVERBIAL = frozenset(["in", "at", "by", "around", "on", "before", "after", "since", "until", "till", "from", "about", "circa"])
+_ZONES = frozenset("EST EDT CST CDT MST MDT PST PDT GMT UTC BST CET CEST IST ET PT CT MT".split())  # noqa: SIM905  # one line, as tables are
+_END_OF_TIME = re.compile(r"[ap]\.?m\Z|^m\Z|^etc\Z", re.I)
+"""`7 p.m. 7 a.m. is`: a number may begin the next sentence; after `Jan.` or `Inc.` it belongs to the word."""
 _ADVERBIAL_WORDS = 4
 """`Around 5 p.m. Bob called`: so few words cannot be a sentence of their own."""
 
@@ -68,6 +46,8 @@ def _word_end(text: str, at: int) -> int:
 def _judge_by_next(view: View, word_end: int, end: int, start: int, kind: Kind, token: str) -> Verdict:
     """Kinds that may end a sentence: the next word tells."""
     char = view.text[start]
+    if kind in (Kind.FINAL, Kind.MAYBE) and (char in "-–(" or (char.isdigit() and not _END_OF_TIME.search(token))):
+        return no(end)
     if kind is Kind.NUMBER_WORD and (char.isdigit() or char in "#(["):
         return no(end)
     word = word_at(view.text, start, view.final)
@@ -104,11 +84,12 @@ def _judge_ordinal(view: View, number: int, end: int, start: int, word: str) -> 
 
 def _judge_final(view: View, end: int, start: int, word: str, token: str) -> Verdict:
     """`etc.`, `p.m.`, `Inc.` before a capital: the end, unless a time zone, a title or the main clause of a short start follows."""
-    if word in _ZONES or word.lower() in view.rules.never:
+    rules = view.rules
+    if word in _ZONES or (word.lower() in rules.never and word.lower() not in rules.starters):
         return no(end)
     if _is_starter(view, start, word):
         return cut(start)
     said = view.text[view.sentence : end].split()
-    if len(said) <= _ADVERBIAL_WORDS and said and said[0].lower() in _ADVERBIAL and not view.carried:
+    if len(said) <= _ADVERBIAL_WORDS and said and said[0].lower() in rules.adverbial and not view.carried:
         return no(end)
     return cut(start)

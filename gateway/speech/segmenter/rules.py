@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
-SECTIONS = frozenset({"never", "number", "final", "maybe", "starters", "months", "labels", "speech", "ordinals", "leads", "lettered"})
+SECTIONS = frozenset(
+    {"never", "number", "final", "maybe", "starters", "months", "labels", "speech", "ordinals", "leads", "lettered", "unit", "adverbial"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +24,16 @@ class Rules:
     """Titles and `e.g.`: a sentence never ends here."""
     number: frozenset[str]
     """`No.`, `Fig.`: never before a number, otherwise like any word."""
+    unit: frozenset[str]
+    """`1990 г.` ends a sentence like `final`, `г. Волгоград` never."""
     final: frozenset[str]
     """`etc.`, `p.m.`, `Inc.`: ends a sentence before a capital."""
     maybe: frozenset[str]
     """`U.S.`, `Jr.`: ends a sentence only before a frequent first word."""
     starters: frozenset[str]
     """Words that mostly begin a sentence when written with a capital."""
+    adverbial: frozenset[str]
+    """`At 5 p.m. Bob called`: words that begin a short phrase before the main clause."""
     months: frozenset[str]
     labels: frozenset[str]
     """`Step 1.`: the number belongs to the word before it, and both to what follows."""
@@ -73,7 +79,8 @@ def _shared(english: Mapping[str, frozenset[str]], primary: str) -> frozenset[st
 def rules_for(language: str) -> Rules:
     """Rules of a language tag (`en`, `zh-TW`); an unknown language gets the English tables."""
     primary = language.replace("_", "-").partition("-")[0].lower() or "en"
-    english, own = _tables("en"), _tables(primary) if primary != "en" else {}
+    own = _tables(primary) if primary != "en" else {}
+    english = {name: words - own.get("starters", frozenset()) for name, words in _tables("en").items()}
 
     def joined(name: str) -> frozenset[str]:
         return english.get(name, frozenset()) | own.get(name, frozenset())
@@ -88,6 +95,8 @@ def rules_for(language: str) -> Rules:
         starters=joined("starters") if primary == "en" or not own.get("starters") else own["starters"],
         months=joined("months"),
         labels=joined("labels"),
+        unit=own.get("unit", frozenset()),
+        adverbial=joined("adverbial"),
         lettered=joined("lettered"),
         speech=joined("speech"),
         leads=own.get("leads", frozenset()),

@@ -7,7 +7,8 @@ from gateway.speech.markup import MarkupReader, Piece
 from gateway.speech.segmenter.lengths import SegmentOptions
 from gateway.speech.segmenter.machine import Segment, Segmenter
 
-SENTENCES = SegmentOptions(early_first=False)
+SENTENCES = SegmentOptions(early_first=False, soft_chars=1500, hard_chars=2000)
+"""Sentences whole, for measuring; a limit stays so that memory is bounded."""
 
 
 class RawSegmenter:

@@ -81,7 +81,8 @@ def _judge_ellipsis(view: View, at: int, end: int) -> Verdict:
     word = word_at(text, start, view.final)
     if word is None:
         return NEED_UNLIKELY
-    return no(end) if word in _FIRST_PERSON else cut(start)
+    is_pause = word in _FIRST_PERSON and view.rules.lower_starts and end - at > 2
+    return no(end) if is_pause else cut(start)
 
 
 def _is_capital(char: str) -> bool:
@@ -98,7 +99,7 @@ def _judge_mark(view: View, at: int, end: int, run: str) -> Verdict:
     if start in (GOES_ON, len(text)):
         return no(end)
     if text[start].islower():
-        is_quoted = end > at + len(run)
+        is_quoted = end > at + len(run) or any(char in "'’\"”»" for char in text[end:start])
         is_apart = view.before(at).isspace() and view.rules.language != "fr"
         if is_quoted or is_apart or ("!" in run and (not view.rules.lower_starts or token_before(text, at)[:1].isupper())):
             return no(end)
@@ -107,7 +108,7 @@ def _judge_mark(view: View, at: int, end: int, run: str) -> Verdict:
 
 def _judge_glued(view: View, at: int, end: int, run: str) -> Verdict:
     """A stop with no space after it."""
-    text, char, before = view.text, view.text[end], view.before(at)
+    char, before = view.text[end], view.before(at)
     if char in CLAUSES or char in CLOSERS:
         return no(end)
     if run != ".":

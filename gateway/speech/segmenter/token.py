@@ -3,7 +3,7 @@
 import re
 from enum import Enum, auto
 
-from gateway.speech.segmenter.characters import BULLETS, MARKS, is_han
+from gateway.speech.segmenter.characters import BULLETS, MARKS, is_han, is_hangul
 from gateway.speech.segmenter.rules import Rules
 from gateway.speech.segmenter.view import View
 
@@ -60,7 +60,7 @@ def kind_of(view: View, end: int) -> tuple[Kind, str]:
     if not token:
         return Kind.EMPTY, token
     start = end - len(token)
-    if token.isdecimal():
+    if token.lstrip("-–").isdecimal():
         return _number_kind(view, start, token), token
     if "://" in token or "@" in token or token.startswith("www."):
         return Kind.PLAIN, token
@@ -68,9 +68,9 @@ def kind_of(view: View, end: int) -> tuple[Kind, str]:
     if leads and _ROMAN.match(token) and token != "I":
         return Kind.MARKER, token
     listed = _look_up(text, start, token, rules)
-    if listed is not None and not (listed is Kind.NUMBER_WORD and len(token) == 1 and token.isupper()):
+    if listed is not None:
         return listed, token
-    if len(token) == 1 and token.isalpha():
+    if len(token) == 1 and token.isalpha() and not is_hangul(token):
         before = word_before(text, start).lower()
         if leads or (before in rules.labels and leads_sentence(view, start - 1 - len(before))):
             return Kind.MARKER, token
@@ -91,12 +91,15 @@ def _number_kind(view: View, start: int, token: str) -> Kind:
 
 def _look_up(text: str, start: int, token: str, rules: Rules) -> Kind | None:
     """Kind by the tables: the spaced form (`z. B.`) first, then the token, then its part after a hyphen."""
+    digit = word_before(text, start)[-1:].isdigit()
+    if len(token) == 1 and token.isupper():
+        return _listed(token, rules, digit) or _listed(_joined(text, start, token).lower(), rules, digit)
     names = [_joined(text, start, token), token]
     tail = re.split(r"[-/'’&.]", token)[-1]
     if len(tail) > 1:
         names.append(tail)
     for name in names:
-        found = _listed(name.lower(), rules) or (_listed(name.capitalize(), rules) if name[0].isupper() else None)
+        found = _listed(name.lower(), rules, digit) or (_listed(name.capitalize(), rules, digit) if name[0].isupper() else None)
         if found is not None:
             return found
     return None
@@ -119,9 +122,11 @@ def _joined(text: str, start: int, token: str) -> str:
     return joined
 
 
-def _listed(name: str, rules: Rules) -> Kind | None:
+def _listed(name: str, rules: Rules, follows_number: bool) -> Kind | None:
     if name in rules.never:
         return Kind.NEVER
+    if name in rules.unit:
+        return Kind.FINAL if follows_number else Kind.NEVER
     if name in rules.number:
         return Kind.NUMBER_WORD
     if name in rules.final:
