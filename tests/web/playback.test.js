@@ -98,10 +98,10 @@ test("late frames of a flushed turn are dropped and the next turn plays at full 
   p.play(1);
   p.send({ flush: 1, isRunning: true });
   p.take(1, 1000);
-  p.take(2, 1000, 0.25);
+  p.take(2, 1000, 0.75); // louder than anything that fades
   const heard = p.play(8);
-  assert.ok(heard.includes(0.25));
-  assert.equal(p.samplesOf(2), heard.filter((sample) => sample === 0.25).length);
+  assert.ok(p.samplesOf(2) > 700);
+  assert.equal(p.samplesOf(2), heard.filter((sample) => sample === 0.75).length);
 });
 
 test("a flush while no sound comes out takes effect at once", () => {
