@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
-from engine.settings import FakeSettings, LlmSettings, TtsSettings
+from engine.settings import EngineSettings, FakeSettings, LlmSettings, TtsSettings
 
 
 class ConfigError(Exception):
@@ -92,7 +92,6 @@ class Persona(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     instructions: str
     language: str = ""
     voice: str = ""
-    greeting: str = ""
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -115,6 +114,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def cache_path(self) -> Path:
         """Where weights, compile caches and certificates live."""
         return Path(self.cache_dir).expanduser()
+
+    def engine_settings(self) -> EngineSettings:
+        """What the engines are built from."""
+        return EngineSettings(cache_path=self.cache_path, llm=self.llm, tts=self.tts, fake=self.fake)
 
 
 def load(path: Path | None, environment: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:

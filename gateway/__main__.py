@@ -1,0 +1,79 @@
+"""The `stretto` command: serve, talk, check, bench."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+from gateway.config import ConfigError, load
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command; returns the exit status (0 fine, 1 failed, 2 wrong use or settings)."""
+    options = _parser().parse_args(arguments)
+    command: Any = options.command  # Any: argparse stores whatever set_defaults was given
+    try:
+        return int(command(options))
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="stretto", description="A real-time voice gateway: one WebSocket in, a spoken reply out.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_serve(commands.add_parser("serve", help="run the gateway and its page on one port"))
+    return parser
+
+
+def _add_serve(serve: argparse.ArgumentParser) -> None:
+    serve.add_argument("--config", type=Path, help="settings file (TOML); see configs/default.toml for every key")
+    serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
+    serve.add_argument("--port", type=int, help="port (default 8080; 0: any free one, printed)")
+    serve.add_argument("--engines", choices=["auto", "fake"], default="auto", help="fake: scripted model and voice, for tests and benches")
+    serve.add_argument("--tls", action="store_true", help="serve HTTPS; without a configured certificate a self-signed one is made")
+    serve.set_defaults(command=_serve)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    from engine.api import EngineSetupError
+    from gateway import logs, server, tls
+
+    overrides: dict[str, Any] = {}  # Any: TOML values
+    if options.host is not None:
+        overrides["server.host"] = options.host
+    if options.port is not None:
+        overrides["server.port"] = options.port
+    if options.engines == "fake":
+        overrides |= {"llm.engine": "fake", "tts.engines": ["fake"]}
+    try:
+        settings = load(options.config, overrides=overrides)
+        logs.configure(settings.log.level)
+        context = tls.context(settings) if options.tls or settings.server.tls_certificate else None
+        _run(server.serve(settings, context))
+    except ConfigError as error:
+        print(f"settings: {error}", file=sys.stderr)
+        return 2
+    except EngineSetupError as error:
+        print(f"cannot start: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        print(f"cannot listen on {settings.server.host}:{settings.server.port}: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _run(main: Any) -> None:
+    """Run a coroutine on uvloop where it is installed (Any: the coroutine's type does not matter)."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        uvloop.run(main)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,72 @@
+"""Admit or refuse: how many conversations, how many messages, how many mistakes.
+
+Pure counters; the time of `loop.time()` comes in as seconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from gateway.errors import Draining, Overloaded, StrettoError
+
+BAD_MESSAGES = 10  # in BAD_WINDOW_S: a peer that does not speak the protocol
+BAD_WINDOW_S = 60.0
+
+
+class Admission:
+    """Counts the conversations that are open or about to be. A session whose client is away keeps its place."""
+
+    def __init__(self, max_sessions: int) -> None:
+        self._max_sessions = max_sessions
+        self.connected = 0
+        self.detached = 0
+        self.is_ready = False
+        self.is_draining = False
+
+    def refusal(self) -> StrettoError | None:
+        """Why a new connection is refused now, if it is.
+
+        A detached session's client must be able to come back, so its place may be taken by a connection that has not said yet
+        what it wants; `is_full` decides then.
+        """
+        if self.is_draining:
+            return Draining("The server is about to stop.", retry_after_ms=5000)
+        if not self.is_ready:
+            return Overloaded("The engines are not ready.", retry_after_ms=2000)
+        if self.connected >= self._max_sessions:
+            return Overloaded(f"All {self._max_sessions} places are taken.", retry_after_ms=5000)
+        return None
+
+    def is_full(self) -> bool:
+        """Whether a connection that is already counted finds no place for a new session."""
+        return self.connected + self.detached > self._max_sessions
+
+
+class Rate:
+    """A token bucket: `per_s` messages a second, `per_s` at once."""
+
+    def __init__(self, per_s: float, now: float) -> None:
+        self._per_s = per_s
+        self._left = per_s
+        self._at = now
+
+    def take(self, now: float) -> bool:
+        """Whether one more message is within the rate."""
+        self._left = min(self._per_s, self._left + (now - self._at) * self._per_s)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
+
+
+class Mistakes:
+    """Bad messages within the window."""
+
+    def __init__(self) -> None:
+        self._times: deque[float] = deque(maxlen=BAD_MESSAGES)
+
+    def add(self, now: float) -> bool:
+        """Count one; True when they are too many."""
+        self._times.append(now)
+        return len(self._times) == BAD_MESSAGES and now - self._times[0] <= BAD_WINDOW_S

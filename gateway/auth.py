@@ -1,0 +1,94 @@
+"""Who may connect: keys, the page's Origin, the Host that was asked for.
+
+Pure. Keys are kept as SHA-256 and compared in constant time; a key never appears in an answer or a message. A browser sends its Origin
+with every WebSocket, so a foreign page is refused even on loopback; a foreign Host means DNS rebinding.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+from gateway.errors import ForbiddenOrigin, Unauthorized
+
+LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+
+class Access(Struct, frozen=True, kw_only=True):
+    """The rule set of one server. `key_hashes`: SHA-256 digests; empty: everyone who reaches the socket may use it."""
+
+    key_hashes: tuple[bytes, ...] = ()
+    origins: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
+
+    @property
+    def needs_key(self) -> bool:
+        """Whether clients must show a key."""
+        return bool(self.key_hashes)
+
+
+def access(keys: Iterable[str], origins: Iterable[str], hosts: Iterable[str]) -> Access:
+    """The rules from settings."""
+    return Access(
+        key_hashes=tuple(hashlib.sha256(key.encode()).digest() for key in keys),
+        origins=frozenset(origin.rstrip("/").lower() for origin in origins),
+        hosts=frozenset(host.lower() for host in hosts),
+    )
+
+
+def check_host(rules: Access, host_header: str | None) -> None:
+    """Refuse a Host that is neither local, an address, nor listed. Raises `ForbiddenOrigin`."""
+    name = _host_name(host_header or "")
+    if name in LOCAL_NAMES or name in rules.hosts or _is_address(name):
+        return
+    raise ForbiddenOrigin(f"Host is {name[:80]!r}; expected localhost, an IP address, or a name listed in server.hosts.")
+
+
+def check_origin(rules: Access, origin: str | None, host_header: str | None) -> None:
+    """Refuse a page of another site; no Origin means no browser. Raises `ForbiddenOrigin`."""
+    if origin is None or origin.rstrip("/").lower() in rules.origins:
+        return
+    parts = urlsplit(origin)
+    if parts.scheme in ("http", "https") and parts.netloc and parts.netloc.lower() == (host_header or "").lower():
+        return
+    raise ForbiddenOrigin(f"Origin is {origin[:80]!r}; expected the gateway's own page or an origin listed in server.origins.")
+
+
+def check_key(rules: Access, headers: Mapping[str, str], subprotocols: Sequence[str], prefix: str) -> None:
+    """Ask for a key where there are any: `Authorization: Bearer K`, or the subprotocol `<prefix>K`. Raises `Unauthorized`."""
+    if not rules.needs_key:
+        return
+    key = _bearer(headers.get("authorization", ""))
+    if key is None:
+        key = next((offer.removeprefix(prefix) for offer in subprotocols if offer.startswith(prefix)), None)
+    if key is None:
+        raise Unauthorized(f"No key; expected `Authorization: Bearer KEY`, or from a browser the subprotocol `{prefix}KEY`.")
+    digest = hashlib.sha256(key.encode("utf-8", "replace")).digest()
+    matches = [hmac.compare_digest(digest, known) for known in rules.key_hashes]  # every key is compared, always
+    if not any(matches):
+        raise Unauthorized("The key is not known here.")
+
+
+def _bearer(header: str) -> str | None:
+    scheme, _, key = header.partition(" ")
+    return key.strip() if scheme.lower() == "bearer" and key.strip() else None
+
+
+def _host_name(header: str) -> str:
+    try:
+        return (urlsplit(f"//{header}").hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

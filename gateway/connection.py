@@ -1,0 +1,214 @@
+"""One socket: a reader, a writer and a watch over one session. The codec is the path's; the session does not know it.
+
+The reader never waits on a turn, because uvicorn reads pongs only while the application receives. Whatever ends the connection is a
+`StrettoError` with a close code, or the peer's own going; both end up in `serve`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from msgspec import structs
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from gateway.admission import Mistakes, Rate
+from gateway.codecs import native
+from gateway.config import SessionSettings
+from gateway.errors import (
+    BadMessage,
+    ClientError,
+    HandshakeTimeout,
+    Idle,
+    NotStarted,
+    RateLimited,
+    SlowReader,
+    StrettoError,
+    TooManyErrors,
+    UnknownType,
+    WrongFrameKind,
+)
+from gateway.events import ClientEvent, Ping, Pong, ServerEvent, StartSession
+from gateway.metrics import Metrics
+from gateway.session import Attachment, Session, error_frame
+from gateway.sessions import Crashed, Sessions
+
+CLOSE_S = 2.0  # a peer that does not read must not hold up the close
+BY_ITSELF = 1000  # the client's own close code for a conversation that is over
+
+log = logging.getLogger("stretto.connection")
+
+
+class _Gone(Exception):
+    """The peer closed or vanished. `is_over`: it said that the conversation is over."""
+
+    def __init__(self, *, is_over: bool) -> None:
+        super().__init__("the peer is gone")
+        self.is_over = is_over
+
+
+class Connection:
+    """Serves one accepted socket until it ends."""
+
+    def __init__(
+        self, socket: WebSocket, sessions: Sessions, settings: SessionSettings, metrics: Metrics, now: Callable[[], float]
+    ) -> None:
+        self._socket = socket
+        self._sessions = sessions
+        self._settings = settings
+        self._metrics = metrics
+        self._now = now
+        self._rate = Rate(settings.messages_per_s, now())
+        self._mistakes = Mistakes()
+        self._received_at = now()
+
+    async def serve(self) -> None:
+        """Hold the conversation. A cancel closes the socket; the session is kept for a resume."""
+        try:
+            session, attachment = await self._handshake()
+        except _Gone:
+            return
+        except StrettoError as error:
+            await self._close(error)
+            return
+        is_over = False
+        try:
+            await self._converse(session, attachment)
+        except BaseExceptionGroup as group:
+            reason = _reason(group, session.session_id)
+            if isinstance(reason, _Gone):
+                is_over = reason.is_over
+            else:
+                is_over = isinstance(reason, Idle | Crashed)
+                await self._close(reason)
+        finally:
+            self._sessions.lose(session, attachment, is_over=is_over)
+
+    async def _converse(self, session: Session, attachment: Attachment) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._read(session), name=f"{session.session_id} read")
+            tasks.create_task(self._write(session), name=f"{session.session_id} write")
+            tasks.create_task(self._watch(session, attachment), name=f"{session.session_id} watch")
+
+    async def _handshake(self) -> tuple[Session, Attachment]:
+        """Read until a `session.start` is good. Raises `HandshakeTimeout`, `TooManyErrors`, `_Gone`, and refusals with a close code."""
+        try:
+            async with asyncio.timeout(self._settings.handshake_s):
+                while True:
+                    event = await self._receive()
+                    if event is None:
+                        continue
+                    try:
+                        if isinstance(event, Ping):
+                            await self._send(Pong(ref=event.id, t=event.t), None)
+                            continue
+                        if not isinstance(event, StartSession):
+                            raise NotStarted(f"Got `{event.__struct_config__.tag}`; expected session.start first.")
+                        session, attachment, ready = await self._sessions.open(event)
+                    except StrettoError as error:
+                        if error.close is not None:
+                            raise
+                        await self._send(error_frame(error, event.id), None)
+                        continue
+                    try:
+                        await self._send(structs.replace(ready, ref=event.id), None)
+                    except BaseException:
+                        self._sessions.lose(session, attachment, is_over=False)
+                        raise
+                    return session, attachment
+        except TimeoutError as error:
+            raise HandshakeTimeout(f"No session.start within {self._settings.handshake_s:.0f} s.") from error
+
+    async def _read(self, session: Session) -> None:
+        while True:
+            event = await self._receive(session)
+            if event is not None:
+                session.receive(event)
+
+    async def _receive(self, session: Session | None = None) -> ClientEvent | None:
+        """The next event; None where the message was refused with an `error`."""
+        try:
+            message = await self._socket.receive()
+        except (WebSocketDisconnect, RuntimeError) as error:
+            raise _Gone(is_over=False) from error
+        if message["type"] == "websocket.disconnect":
+            raise _Gone(is_over=message.get("code") == BY_ITSELF)
+        now = self._received_at = self._now()
+        frame = message.get("bytes")
+        if frame is None:
+            raise WrongFrameKind("A text frame; this protocol is binary msgpack.")
+        try:
+            if len(frame) > self._settings.message_bytes:
+                raise BadMessage(f"The message has {len(frame)} bytes; expected at most {self._settings.message_bytes}.")
+            event = native.decode_client(frame)
+            if not self._rate.take(now):
+                fault = f"More than {self._settings.messages_per_s} messages a second; this one was dropped."
+                raise RateLimited(fault, ref=event.id, retry_after_ms=1000)
+            return event
+        except ClientError as error:
+            await self._refuse(error, session, now)
+            return None
+
+    async def _refuse(self, error: ClientError, session: Session | None, now: float) -> None:
+        if session is None:
+            await self._send(error_frame(error), None)
+        else:
+            session.outbox.put(error_frame(error))
+        if isinstance(error, BadMessage | UnknownType | RateLimited) and self._mistakes.add(now):
+            raise TooManyErrors("Ten messages in a minute could not be taken.")
+
+    async def _write(self, session: Session) -> None:
+        while True:
+            seq, event = await session.outbox.next()
+            await self._send(event, seq)
+
+    async def _send(self, event: ServerEvent, seq: int | None) -> None:
+        frame = native.encode_server(event, seq)
+        try:
+            async with asyncio.timeout(self._settings.slow_reader_s):
+                await self._socket.send({"type": "websocket.send", "bytes": frame})
+        except TimeoutError as error:
+            raise SlowReader(f"The socket took nothing for {self._settings.slow_reader_s:.0f} s.") from error
+        except (WebSocketDisconnect, RuntimeError, OSError) as error:
+            raise _Gone(is_over=False) from error
+
+    async def _watch(self, session: Session, attachment: Attachment) -> None:
+        """End the connection when the session says so, or when nothing came for too long while nothing was said."""
+        idle_s = self._settings.idle_s
+        while True:
+            left_s = max(idle_s - (self._now() - self._received_at), 0.05)
+            done, _ = await asyncio.wait([attachment.ended], timeout=left_s)
+            if done:
+                raise attachment.ended.result()
+            if session.is_busy:
+                self._received_at = self._now()
+            elif self._now() - self._received_at >= idle_s:
+                raise Idle(f"Nothing came for {idle_s:.0f} s.")
+
+    async def _close(self, error: StrettoError) -> None:
+        """Say why, then close with the error's code; gives up quietly on a peer that does not read."""
+        if isinstance(error, SlowReader):
+            self._metrics.slow_readers.inc()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                if not isinstance(error, SlowReader):
+                    await self._send(error_frame(error), None)
+                await self._socket.close(error.close or 1011, error.code)
+        except (TimeoutError, _Gone, StrettoError, RuntimeError):
+            pass
+
+
+def _reason(group: BaseExceptionGroup[BaseException], session_id: str) -> _Gone | StrettoError:
+    """Why a connection ended: the peer's going first, then our own reasons; anything else is a bug of ours."""
+    reasons = _leaves(group)
+    for kind in (_Gone, StrettoError):
+        for reason in reasons:
+            if isinstance(reason, kind):
+                return reason
+    log.error("connection failed", exc_info=group, extra={"session_id": session_id})
+    return Crashed("The gateway failed on this connection.")
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    return [leaf for inner in group.exceptions for leaf in (_leaves(inner) if isinstance(inner, BaseExceptionGroup) else [inner])]

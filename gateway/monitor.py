@@ -1,0 +1,65 @@
+"""What the process watches about itself: how late the loop wakes, whether the engines answer, how full the GPUs are."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+from engine.build import Engines
+
+from gateway.admission import Admission
+from gateway.metrics import Metrics
+
+TICK_S = 0.05
+LAG_WARNING_S = 0.1  # a stall that a listener can hear
+GPU_S = 5.0
+
+log = logging.getLogger("stretto.monitor")
+
+
+async def watch_loop(metrics: Metrics) -> None:
+    """Measure how late a short sleep ends; a late one means that something blocked the loop. Runs until cancelled."""
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + TICK_S
+        await asyncio.sleep(TICK_S)
+        lag_s = max(0.0, loop.time() - due)
+        metrics.loop_lag.observe(lag_s)
+        if lag_s > LAG_WARNING_S:
+            log.warning("event loop was blocked", extra={"lag_ms": round(lag_s * 1000)})
+
+
+async def watch_engines(engines: Engines, admission: Admission, metrics: Metrics) -> None:
+    """Open and close admission as the engines come and go. Runs until cancelled."""
+    while True:
+        is_ready = engines.is_ready
+        if is_ready != admission.is_ready:
+            log.warning("engines ready" if is_ready else "engines not ready", extra={"health": _details(engines)})
+        admission.is_ready = is_ready
+        metrics.ready.set(is_ready)
+        await asyncio.sleep(TICK_S)
+
+
+async def watch_gpu(metrics: Metrics) -> None:
+    """Report GPU memory where NVML answers; otherwise ends at once. Runs until cancelled."""
+    try:
+        import pynvml
+    except ImportError:
+        return
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return
+    with contextlib.suppress(pynvml.NVMLError):
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        while True:
+            for number, handle in enumerate(handles):
+                memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+                metrics.gpu_used.labels(str(number)).set(memory.used)
+                metrics.gpu_total.labels(str(number)).set(memory.total)
+            await asyncio.sleep(GPU_S)
+
+
+def _details(engines: Engines) -> str:
+    return "; ".join(f"{name}: {health.detail}" for name, health in engines.health().items())

@@ -1,0 +1,245 @@
+"""Builds all parts, serves them on one port, and stops them in order.
+
+Routes: `/` the page, `/v1/voice` the native protocol, `/metrics`, `/healthz` (the process lives), `/readyz` (engines accept requests).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import ssl
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from engine.build import Engines, build
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from gateway import auth, transport
+from gateway.admission import Admission
+from gateway.codecs import native
+from gateway.config import Settings
+from gateway.connection import Connection
+from gateway.errors import StrettoError, UnsupportedSubprotocol
+from gateway.metrics import Metrics
+from gateway.monitor import watch_engines, watch_gpu, watch_loop
+from gateway.session import error_frame
+from gateway.sessions import Sessions
+from gateway.turn import Parts
+
+WEB = Path(__file__).parent.parent / "web"
+SECURITY_HEADERS = {
+    "content-security-policy": "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "permissions-policy": "microphone=(self)",
+}
+
+TICK_S = 0.05  # how often the drain looks whether turns have finished
+CLOSE_S = 3.0  # for the last sockets to take their close frame
+
+log = logging.getLogger("stretto.server")
+
+
+class Gateway:
+    """One gateway process: engines, sessions, and the ASGI application over them."""
+
+    def __init__(self, settings: Settings, engines: Engines, metrics: Metrics | None = None) -> None:
+        self.settings = settings
+        self.engines = engines
+        self.metrics = metrics or Metrics()
+        self.admission = Admission(settings.session.max_sessions)
+        loop = asyncio.get_running_loop()
+        self.parts = Parts(model=engines.model, voices=engines.voices, metrics=self.metrics, settings=settings, now=loop.time)
+        self.sessions = Sessions(self.parts, self.admission)
+        self.access = auth.access(settings.server.keys, settings.server.origins, settings.server.hosts)
+        routes = [
+            Route("/", self._page),
+            Route("/healthz", self._alive),
+            Route("/readyz", self._ready),
+            Route("/metrics", self._metrics),
+            WebSocketRoute("/v1/voice", self._voice),
+            Mount("/web", StaticFiles(directory=WEB)),
+        ]
+        self.app = Starlette(routes=routes, middleware=[Middleware(Guard, access=self.access)])
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Engines started, sessions owned, monitors on; everything stopped in reverse. Raises `EngineSetupError`."""
+        async with self.engines.running(), asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.sessions.run(), name="sessions")
+            await self.sessions.started.wait()
+            monitors = [
+                tasks.create_task(watch_loop(self.metrics), name="loop monitor"),
+                tasks.create_task(watch_engines(self.engines, self.admission, self.metrics), name="engine monitor"),
+                tasks.create_task(watch_gpu(self.metrics), name="gpu monitor"),
+            ]
+            self.admission.is_ready = self.engines.is_ready
+            try:
+                yield
+            finally:
+                self.sessions.stop()
+                for monitor in monitors:
+                    monitor.cancel()
+
+    async def drain(self) -> None:
+        """Refuse newcomers, let running turns finish until the deadline, then close every socket with 4004."""
+        self.admission.is_draining = True
+        deadline_s = self.settings.server.drain_s
+        log.info("draining", extra={"n_sessions": len(self.sessions), "deadline_s": deadline_s})
+        self.sessions.drain(deadline_s)
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + deadline_s
+        while self.sessions.n_busy and loop.time() < ends_at:
+            self.sessions.dismiss(busy_too=False)
+            await asyncio.sleep(TICK_S)
+        self.sessions.dismiss(busy_too=True)
+        while self.admission.connected and loop.time() < ends_at + CLOSE_S:
+            await asyncio.sleep(TICK_S)
+
+    async def _voice(self, socket: WebSocket) -> None:
+        headers, offers = socket.headers, socket.scope["subprotocols"]
+        try:
+            auth.check_origin(self.access, headers.get("origin"), headers.get("host"))
+            auth.check_key(self.access, headers, offers, native.KEY_PREFIX)
+            if native.SUBPROTOCOL not in offers:
+                raise UnsupportedSubprotocol(f"Expected the subprotocol {native.SUBPROTOCOL}.")
+            if (refusal := self.admission.refusal()) is not None:
+                self.metrics.refused.labels(refusal.code).inc()
+                raise refusal
+        except StrettoError as error:
+            await _deny(socket, error)
+            return
+        self.admission.connected += 1
+        self.metrics.connections.inc()
+        try:
+            await socket.accept(native.SUBPROTOCOL)
+            await Connection(socket, self.sessions, self.settings.session, self.metrics, self.parts.now).serve()
+        finally:
+            self.admission.connected -= 1
+            self.metrics.connections.dec()
+
+    async def _page(self, _: Request) -> Response:
+        return FileResponse(WEB / "index.html", headers={"cache-control": "no-cache"})
+
+    async def _alive(self, _: Request) -> Response:
+        return JSONResponse({"status": "alive", "pid": os.getpid()})
+
+    async def _ready(self, _: Request) -> Response:
+        engines = {name: health.detail for name, health in self.engines.health().items()}
+        is_ready = self.engines.is_ready and not self.admission.is_draining
+        return JSONResponse({"ready": is_ready, "draining": self.admission.is_draining, "engines": engines}, 200 if is_ready else 503)
+
+    async def _metrics(self, request: Request) -> Response:
+        try:
+            auth.check_key(self.access, request.headers, (), native.KEY_PREFIX)
+        except StrettoError as error:
+            return PlainTextResponse(str(error), error.http_status)
+        return Response(generate_latest(self.metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+
+class Guard:
+    """Checks the Host of every request and adds the page's security headers."""
+
+    def __init__(self, app: ASGIApp, access: auth.Access) -> None:
+        self._app = app
+        self._access = access
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request or socket."""
+        if scope["type"] not in ("http", "websocket"):
+            await self._app(scope, receive, send)
+            return
+        host = next((value.decode("latin-1") for name, value in scope["headers"] if name == b"host"), None)
+        try:
+            auth.check_host(self._access, host)
+        except StrettoError as error:
+            if scope["type"] == "websocket":
+                await _deny(WebSocket(scope, receive, send), error)
+            else:
+                await JSONResponse({"error": {"code": error.code, "message": str(error)}}, error.http_status)(scope, receive, send)
+            return
+
+        async def send_secured(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *((k.encode(), v.encode()) for k, v in SECURITY_HEADERS.items())]
+            await send(message)
+
+        await self._app(scope, receive, send_secured if scope["type"] == "http" else send)
+
+
+async def _deny(socket: WebSocket, error: StrettoError) -> None:
+    """Refuse before the upgrade; a browser cannot read that answer, so one that may talk gets an `error` frame and a close code."""
+    retry_after = {} if error.retry_after_ms is None else {"Retry-After": str(-(-error.retry_after_ms // 1000))}
+    from_page = "origin" in socket.headers and native.SUBPROTOCOL in socket.scope["subprotocols"] and error.http_status in (429, 503)
+    if from_page:
+        await socket.accept(native.SUBPROTOCOL)
+        await socket.send_bytes(native.encode_server(error_frame(error), None))
+        await socket.close(error.close or 1013, error.code)
+        return
+    body = {"error": {"code": error.code, "message": str(error)}}
+    await socket.send_denial_response(JSONResponse(body, error.http_status, headers=retry_after))
+
+
+async def serve(settings: Settings, tls: ssl.SSLContext | None, listener_ready: asyncio.Future[int] | None = None) -> None:
+    """Run a gateway until SIGTERM or SIGINT; a second signal stops it at once.
+
+    Raises `EngineSetupError`, and `OSError` when the port is taken.
+    """
+    listener = transport.listen(settings.server.host, settings.server.port)
+    port = int(listener.getsockname()[1])
+    try:
+        engines = build(settings.engine_settings())
+        _banner(settings, engines, port, tls is not None)
+        gateway = Gateway(settings, engines)
+        server = transport.server(gateway.app, settings, tls)
+        loop = asyncio.get_running_loop()
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, _on_signal, stop)
+        async with gateway.running(), asyncio.TaskGroup() as tasks:
+            tasks.create_task(server.serve(sockets=[listener]), name="server")
+            _say(f"ready: {'https' if tls else 'http'}://{_shown_host(settings.server.host)}:{port}/")
+            if listener_ready is not None:
+                listener_ready.set_result(port)
+            await stop.wait()
+            stop.clear()
+            drain = tasks.create_task(gateway.drain(), name="drain")
+            hurry = tasks.create_task(stop.wait(), name="second signal")
+            await asyncio.wait([drain, hurry], return_when=asyncio.FIRST_COMPLETED)
+            drain.cancel()
+            hurry.cancel()
+            server.should_exit = True
+    finally:
+        listener.close()
+
+
+def _on_signal(stop: asyncio.Event) -> None:
+    stop.set()
+
+
+def _banner(settings: Settings, engines: Engines, port: int, is_tls: bool) -> None:
+    _say(f"Stretto on {'https' if is_tls else 'http'}://{_shown_host(settings.server.host)}:{port}/")
+    for note in engines.notes:
+        _say(f"  {note}")
+    who = f"{len(settings.server.keys)} key(s)" if settings.server.keys else "no key: everyone who reaches this address may talk"
+    _say(f"  access: {who}; at most {settings.session.max_sessions} conversations")
+
+
+def _shown_host(host: str) -> str:
+    return "localhost" if host in ("127.0.0.1", "0.0.0.0", "::", "::1") else host
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

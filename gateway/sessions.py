@@ -1,0 +1,166 @@
+"""The store of sessions: id -> session, who is attached, when a lost one expires.
+
+Owns every session's task. Sessions live in this process's memory; a client that comes back within `resume_s` finds its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+
+from gateway import profile
+from gateway.admission import Admission
+from gateway.errors import Drained, Overloaded, ResumeDenied, StrettoError
+from gateway.events import Limits, Resume, SessionReady, StartSession, VoiceInfo
+from gateway.session import Attachment, Session
+from gateway.turn import Parts
+
+log = logging.getLogger("stretto.sessions")
+
+
+class Crashed(StrettoError):
+    """Our own bug ended the session."""
+
+    close = 1011
+
+
+class Entry:
+    """A session in the store; `token` is what its client must show to resume it, new at each attachment."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.token = secrets.token_urlsafe(16)
+        self.expiry: asyncio.TimerHandle | None = None
+
+
+class Sessions:
+    """Use `run` as the task that owns all sessions; `open`, `resume` and `lose` are called by connections."""
+
+    def __init__(self, parts: Parts, admission: Admission) -> None:
+        self._parts = parts
+        self._admission = admission
+        self._entries: dict[str, Entry] = {}
+        self._tasks: asyncio.TaskGroup
+        self._stopping = asyncio.Event()
+        self.started = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def n_busy(self) -> int:
+        """Sessions with a turn on its way."""
+        return sum(1 for entry in self._entries.values() if entry.session.is_busy)
+
+    async def run(self) -> None:
+        """Own the sessions until `stop`."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            self.started.set()
+            await self._stopping.wait()
+            for entry in list(self._entries.values()):
+                entry.session.close()
+
+    def stop(self) -> None:
+        """End every session."""
+        self._stopping.set()
+
+    async def open(self, start: StartSession) -> tuple[Session, Attachment, SessionReady]:
+        """A new session for this connection, or the one it wants to resume.
+
+        Raises what `profile.started` raises, `ResumeDenied`, and `Overloaded` when only returning clients find a place.
+        """
+        if start.resume is not None and (found := self._resume(start.resume)) is not None:
+            return found
+        if self._admission.is_full():
+            self._parts.metrics.refused.labels("full").inc()
+            raise Overloaded("All places are taken; only clients that resume their session are let in.", retry_after_ms=5000)
+        wish = profile.started(start, self._parts.settings, self._parts.voices)
+        session = Session(f"sess_{secrets.token_hex(8)}", wish, start, self._parts)
+        entry = Entry(session)
+        self._entries[session.session_id] = entry
+        self._parts.metrics.sessions.set(len(self._entries))
+        self._tasks.create_task(self._own(session), name=session.session_id)
+        await session.opened.wait()
+        log.info("session started", extra={"session_id": session.session_id, "output": wish.output, "language": wish.language})
+        return session, session.attach(), self._ready(entry, resumed=False)
+
+    def lose(self, session: Session, attachment: Attachment, *, is_over: bool) -> None:
+        """The connection is gone: end the session, or keep it for `resume_s`."""
+        entry = self._entries.get(session.session_id)
+        if not session.detach(attachment) or entry is None:
+            return
+        resume_s = self._parts.settings.session.resume_s
+        if is_over or resume_s == 0 or self._admission.is_draining:
+            session.close()
+            return
+        self._admission.detached += 1
+        entry.expiry = asyncio.get_running_loop().call_later(resume_s, self._expire, entry)
+
+    def drain(self, deadline_s: float) -> None:
+        """Tell every client that the server stops; those that are away end now."""
+        for entry in list(self._entries.values()):
+            if entry.session.attachment is None:
+                self._expire(entry)
+            else:
+                entry.session.drain(round(deadline_s * 1000))
+
+    def dismiss(self, *, busy_too: bool) -> None:
+        """Close the connections of sessions that are done (or of all)."""
+        for entry in list(self._entries.values()):
+            if entry.session.attachment is not None and (busy_too or not entry.session.is_busy):
+                entry.session.attachment.end(Drained("The server stops."))
+
+    def _resume(self, wish: Resume) -> tuple[Session, Attachment, SessionReady] | None:
+        """The session to go on with; None where it is gone or the frames asked for are not kept any more."""
+        entry = self._entries.get(wish.session_id)
+        if entry is None:
+            return None
+        if not hmac.compare_digest(entry.token.encode(), wish.token.encode("utf-8", "replace")):
+            raise ResumeDenied("The resume token does not fit this session.")
+        if not entry.session.outbox.rewind(wish.last_seq):
+            return None
+        if entry.expiry is not None:
+            entry.expiry.cancel()
+            entry.expiry = None
+            self._admission.detached -= 1
+        entry.token = secrets.token_urlsafe(16)
+        log.info("session resumed", extra={"session_id": wish.session_id, "last_seq": wish.last_seq})
+        return entry.session, entry.session.attach(), self._ready(entry, resumed=True)
+
+    def _expire(self, entry: Entry) -> None:
+        if entry.expiry is not None:
+            entry.expiry.cancel()
+            entry.expiry = None
+            self._admission.detached -= 1
+        entry.session.close()
+
+    async def _own(self, session: Session) -> None:
+        try:
+            await session.run()
+        except Exception:  # where a session meets its owner: its bug must not end the others
+            log.exception("session crashed", extra={"session_id": session.session_id})
+            if session.attachment is not None:
+                session.attachment.end(Crashed("The gateway failed on this conversation."))
+        finally:
+            entry = self._entries.pop(session.session_id)
+            if entry.expiry is not None:
+                entry.expiry.cancel()
+                self._admission.detached -= 1
+            self._parts.metrics.sessions.set(len(self._entries))
+            log.info("session ended", extra={"session_id": session.session_id})
+
+    def _ready(self, entry: Entry, *, resumed: bool) -> SessionReady:
+        settings = self._parts.settings.session
+        return SessionReady(
+            session_id=entry.session.session_id,
+            resume_token=entry.token,
+            resumed=resumed,
+            limits=Limits(
+                lead_ms=settings.lead_ms, idle_s=settings.idle_s, message_bytes=settings.message_bytes, text_bytes=settings.text_bytes
+            ),
+            audio_out=entry.session.profile.audio_out,
+            voices=tuple(VoiceInfo(id=voice.id, languages=voice.languages) for voice in self._parts.voices.voices()),
+        )

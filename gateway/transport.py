@@ -1,0 +1,132 @@
+"""The socket under the server: uvicorn's protocols with the bounds they lack, and a listener that does not delay small frames.
+
+Why each override is needed (uvicorn 0.50 to 0.54): no time limit on a half-sent request, no limit on header bytes, a 64 KiB write buffer
+that hides a slow reader, and a shutdown that closes every socket at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import ssl
+from collections.abc import Iterator
+from typing import Any
+
+from uvicorn import Config, Server
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from gateway.config import Settings
+
+REQUEST_S = 10.0  # a request's headers; a phone on a bad network needs two or three seconds
+HEADER_BYTES = 16_384
+WRITE_BUFFER_BYTES = 8192  # 170 ms of 24 kHz pcm16: back-pressure is felt before it is heard
+SEND_BUFFER_BYTES = 32_768
+NOTSENT_BYTES = 16_384
+PING_S = 15.0  # under the 20 s that proxies and the protocol promise
+BACKLOG = 512
+_TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
+
+
+class BoundedHttp(HttpToolsProtocol):
+    """HTTP with a deadline and a byte limit on each request's headers."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn narrows it the same way
+        super().connection_made(transport)
+        self._header_bytes = 0
+        self._header_timer: asyncio.TimerHandle | None = self.loop.call_later(REQUEST_S, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self._header_timer is not None:
+            self._header_bytes += len(data)
+            if self._header_bytes > HEADER_BYTES:
+                self._done_with_headers()
+                self.transport.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+                self.transport.close()
+                return
+        super().data_received(data)
+
+    def on_headers_complete(self) -> None:
+        self._done_with_headers()
+        super().on_headers_complete()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._header_timer is None:  # the next request of a kept connection
+            self._header_bytes = 0
+            self._header_timer = self.loop.call_later(REQUEST_S, self.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._done_with_headers()
+        super().connection_lost(exc)
+
+    def _done_with_headers(self) -> None:
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+
+class PromptWebSocket(WebSocketsSansIOProtocol):
+    """WebSocket whose writer feels the peer's reading within a few frames."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        assert isinstance(transport, asyncio.Transport), "uvicorn hands over a stream transport"
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+
+
+class DrainedServer(Server):
+    """uvicorn without its own signal handlers: the gateway drains first, then lets it exit."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave SIGTERM and SIGINT to the gateway."""
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket whose small frames leave at once.
+
+    Raises `OSError` when the address cannot be had. The protocol number matters: without it asyncio leaves Nagle on.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):  # not on every system; back-pressure is then felt a little later
+            listener.setsockopt(socket.IPPROTO_TCP, _TCP_NOTSENT_LOWAT, NOTSENT_BYTES)
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def server(app: Any, settings: Settings, tls: ssl.SSLContext | None) -> DrainedServer:
+    """uvicorn as the gateway needs it (Any: an ASGI application)."""
+    config = Config(
+        app,
+        ws=PromptWebSocket,
+        http=BoundedHttp,
+        ws_per_message_deflate=False,
+        ws_max_size=settings.session.message_bytes,
+        ws_ping_interval=PING_S,
+        ws_ping_timeout=PING_S,
+        timeout_graceful_shutdown=5,
+        limit_concurrency=None,
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+    )
+    config.load()
+    if tls is not None:
+        config.ssl = tls
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    return DrainedServer(config)
