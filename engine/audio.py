@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import soxr
+from numpy.typing import NDArray
 
 SAMPLE_BYTES = 2
 _PEAK = 32_767
@@ -54,10 +55,10 @@ def apply_gain(pcm: bytes, factor: float) -> bytes:
     """
     if factor == 1.0:
         return pcm
-    return from_float(np.frombuffer(pcm, "<i2").astype(np.float32) / 32_768, factor)
+    return from_float(np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32_768), factor)
 
 
-def from_float(samples: np.ndarray, factor: float = 1.0) -> bytes:
+def from_float(samples: NDArray[np.float32], factor: float = 1.0) -> bytes:
     """PCM from `(n_samples,)` floats, 1.0 being full scale, times `factor`; what would clip is bent as in `apply_gain`."""
     loud = samples.astype(np.float32) * factor
     size = np.abs(loud)
@@ -65,7 +66,8 @@ def from_float(samples: np.ndarray, factor: float = 1.0) -> bytes:
     if over.any():
         room = 1.0 - _KNEE
         loud[over] = np.sign(loud[over]) * (_KNEE + room * np.tanh((size[over] - _KNEE) / room))
-    return np.rint(loud * _PEAK).astype("<i2").tobytes()
+    whole: NDArray[np.int16] = np.rint(loud * _PEAK).astype("<i2")
+    return whole.tobytes()
 
 
 class Resampler:
@@ -94,5 +96,5 @@ class Resampler:
         pcm, self._half = pcm[:n_whole], pcm[n_whole:]
         if self._stream is None:
             return pcm
-        out = self._stream.resample_chunk(np.frombuffer(pcm, "<i2"), last=is_last)
-        return np.asarray(out, "<i2").tobytes()
+        out: NDArray[np.int16] = self._stream.resample_chunk(np.frombuffer(pcm, "<i2"), last=is_last)
+        return out.astype("<i2", copy=False).tobytes()

@@ -13,7 +13,7 @@ from engine.audio import SAMPLE_BYTES, Resampler, apply_gain, bytes_to_ms, from_
 
 
 def tone(n_samples: int, hz: float, sample_rate_hz: int, level: float) -> bytes:
-    return from_float(level * np.sin(np.arange(n_samples) * 2 * np.pi * hz / sample_rate_hz))
+    return from_float((level * np.sin(np.arange(n_samples) * 2 * np.pi * hz / sample_rate_hz)).astype(np.float32))
 
 
 @pytest.mark.parametrize(
