@@ -39,6 +39,10 @@ class PlayoutClock:
         self._played_ms, self._since_s = self.played_ms(now_s), now_s
         self._total_ms += n_ms
 
+    def starved_ms(self, now_s: float) -> float:
+        """How long the speaker has had nothing to play; 0 while it plays."""
+        return max(0.0, (now_s - self._since_s) * 1000 - (self._total_ms - self._played_ms))
+
     def played_ms(self, now_s: float) -> float:
         """Media time that has left the speaker."""
         return min(self._total_ms, self._played_ms + (now_s - self._since_s) * 1000)
