@@ -1,0 +1,101 @@
+"""What is said in English for abbreviations and codes, and the order in which all English rules look at a text."""
+
+from __future__ import annotations
+
+import re
+
+from gateway.speech.normalizer.addresses import address_rules
+from gateway.speech.normalizer.english_calendar import DATES, PHONES, TIMES, YEARS
+from gateway.speech.normalizer.english_numbers import cardinal, digits, number, ordinal
+from gateway.speech.normalizer.english_quantities import FRACTIONS, MATH, MONEY, NUMBERS, PERCENTS, RANGES, RATIOS, UNITS
+from gateway.speech.normalizer.rules import rule
+
+_TITLES = {
+    "Dr": "Doctor", "Mr": "Mister", "Mrs": "Missus", "Prof": "Professor", "Gen": "General", "Sen": "Senator", "Gov": "Governor", "Capt": "Captain",
+    "Col": "Colonel", "Sgt": "Sergeant", "Lt": "Lieutenant", "Rev": "Reverend", "Mt": "Mount", "Ft": "Fort", "St": "Saint",
+}  # fmt: skip
+_STREETS = {"St": "Street", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Ln": "Lane", "Jr": "Junior", "Sr": "Senior"}
+_WORDS = {
+    "e.g.": "for example", "i.e.": "that is", "a.k.a.": "also known as", "vs.": "versus", "vs": "versus", "approx.": "approximately",
+    "etc.": "et cetera", "w/o": "without", "dept.": "department", "Dept.": "Department", "est.": "established", "incl.": "including", "et al.": "and others",
+}  # fmt: skip
+_COUNTED = {"No.": "number", "no.": "number", "Nos.": "numbers", "Fig.": "figure", "fig.": "figure", "p.": "page", "pp.": "pages", "Vol.": "volume", "vol.": "volume",
+            "Ch.": "chapter", "ch.": "chapter", "Sec.": "section", "sec.": "section", "Eq.": "equation", "#": "number"}  # fmt: skip
+
+
+def _any(words: dict[str, str]) -> str:
+    return "(" + "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True)) + ")"
+
+
+def _ends(match: re.Match[str]) -> str:
+    """The stop of an abbreviation also ends the sentence where nothing, or a capital, follows."""
+    rest = match.string[match.end() :].lstrip(" \"'”’)*_\n")
+    return "." if match[0].endswith(".") and not rest else ""
+
+
+def _say_street(match: re.Match[str]) -> str | None:
+    name = re.search(r"(\S+)\s\Z", match.string[: match.start()])
+    if not name or not name[1][0].isupper():
+        return None
+    rest = match.string[match.end() :].lstrip(" ")
+    ends = match[0].endswith(".") and (not rest or rest[0].isupper())
+    return _STREETS[match[1]] + ("." if ends else "")
+
+
+def _say_dotted(match: re.Match[str]) -> str:
+    parts = match[1].split(".")
+    if len(parts) == 4:
+        said = " dot ".join(digits(part) for part in parts)
+    else:
+        # Parts behind the first are short counters: 3.11.4 is read like a decimal.
+        said = " point ".join([number(parts[0]), *(digits(part) for part in parts[1:])])
+    return f"version {said}" if match[0][0] in "vV" else said
+
+
+def _say_ordinal(match: re.Match[str]) -> str | None:
+    digits_ = match[1].replace(",", "")
+    return ordinal(int(digits_)) if len(digits_) <= 9 else None
+
+
+_CODES = (
+    rule("codes", r"(?<![\w.])[vV]?(\d{1,3}(?:\.\d{1,3}){2,3})(?![\w]|\.\d)", _say_dotted),
+    rule("codes", r"(?<![\w.])[vV](\d+(?:\.\d+)*)(?!\w|\.\d)", _say_dotted),
+    rule("codes", rf"(?<![\w.&]){_any(_COUNTED)}\s?(?=\d)", lambda m: _COUNTED[m[1]] + " "),
+    rule("codes", r"(?<![\w.,])(0\d+|\d{9,})(?![\w,]|\.\d)", lambda m: digits(m[1])),
+    rule("codes", r"(?<![\w.,])(\d)([KG])\b", lambda m: f"{number(m[1])} {m[2]}" if m[0] in ("4K", "8K", "3G", "4G", "5G", "6G") else None),
+)
+_ABBREVIATIONS = (
+    rule("abbreviations", r"(?<=[a-z] )(St|Ave|Blvd|Rd|Ln|Jr|Sr)(?:\.|(?=[\s,]|\Z))", _say_street),
+    rule("abbreviations", rf"\b{_any(_TITLES)}\.(?=\s+(?:[A-Z]|and [A-Z]))", lambda m: _TITLES[m[1]]),
+    rule("abbreviations", rf"(?<![\w.]){_any(_WORDS)}(?!\w)", lambda m: _WORDS[m[1]] + _ends(m)),
+    rule("abbreviations", r"\bw/ ?(?=[a-z])", "with "),
+    rule("abbreviations", r"\band/or\b", "and or"),
+    rule("abbreviations", r"(?<=\w)\s?&\s?(?=\w)", " and "),
+    rule("abbreviations", r"(?<![\w@])@(?=\w)", "at "),
+    rule("abbreviations", r"(?<=\s)@(?=\s)", "at"),
+    rule("abbreviations", r"\b([CFJ])#(?!\w)", lambda m: f"{m[1]} sharp"),
+    rule("abbreviations", r"\bC\+\+(?!\w)", "C plus plus"),
+    rule("abbreviations", r"\s?(?:→|⇒|->|=>)\s?", " to "),
+)
+_LISTS = (rule("numbers", r"(?:\A|(?<=\n))\s*(\d{1,3})[.)]\s+(?=\S)", lambda m: f"{cardinal(int(m[1]))}, "),)
+_ORDINALS = (rule("ordinals", r"(?<![\w.,])(\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b", _say_ordinal),)
+
+ENGLISH = (
+    *address_rules(" at ", " dot ", " dash "),
+    *PHONES,
+    *_LISTS,
+    *DATES,
+    *MONEY,
+    *TIMES,
+    *PERCENTS,
+    *_CODES,
+    *YEARS,
+    *UNITS,
+    *RATIOS,
+    *FRACTIONS,
+    *MATH,
+    *_ORDINALS,
+    *_ABBREVIATIONS,
+    *RANGES,
+    *NUMBERS,
+)
