@@ -12,7 +12,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -73,8 +73,8 @@ class PromptWebSocket(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        assert isinstance(transport, asyncio.Transport), "uvicorn hands over a stream transport"
-        transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        stream = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from asyncio's
+        stream.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
 
 
 class DrainedServer(Server):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import cast
 from urllib.parse import urlsplit
 
 from websockets.client import ClientProtocol
@@ -37,8 +38,7 @@ class Link(asyncio.Protocol):
         self.n_bytes = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport), "create_connection makes stream transports"
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from asyncio's
         request = self._core.connect()
         if self._key is not None:
             request.headers["Authorization"] = f"Bearer {self._key}"
