@@ -99,6 +99,8 @@ class SpeechStream:
 
     def feed(self, delta: str) -> Output:
         """Captions and segments that became certain with this delta."""
+        if self._reader.take_plain(delta):
+            return self._read([Piece("text", delta, self._raw, self._raw + len(delta))] if delta else [])
         return self._read(self._reader.feed(delta))
 
     def flush(self) -> Output:

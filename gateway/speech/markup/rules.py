@@ -17,7 +17,7 @@ REASONING: tuple[tuple[str, str], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # compared by identity, so that what is compiled from it can be kept
 class MarkupRules:
     """What the model may write beside plain text.
 

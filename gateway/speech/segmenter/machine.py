@@ -16,6 +16,8 @@ from gateway.speech.segmenter.stops import judge_stop
 from gateway.speech.segmenter.verdict import NEED_UNLIKELY, Answer, Verdict, cut, no
 from gateway.speech.segmenter.view import View
 
+BLOCK = 1024
+"""Characters read at a time: taking segments off a long buffer costs the square of its length."""
 Cut = Literal["stop", "newline", "clause", "length", "timer", "end"]
 Ends = Literal["stop", "newline", "clause", "none"]
 
@@ -60,8 +62,14 @@ class Segmenter:
         if atomic and text:
             start = self._base + len(self._buffer)
             self._atoms.append((start, start + len(text)))
-        self._buffer += text
-        return self._advance(False)
+        if len(text) <= BLOCK:
+            self._buffer += text
+            return self._advance(False)
+        out: list[Segment] = []
+        for at in range(0, len(text), BLOCK):
+            self._buffer += text[at : at + BLOCK]
+            out += self._advance(False)
+        return out
 
     def flush(self) -> list[Segment]:
         """All that is left, at the end of the text or where something else ends it; the segmenter goes on afterwards."""
@@ -77,6 +85,10 @@ class Segmenter:
         if self._waiting is None:
             return "none"
         return "likely" if self._waiting.likely else "unlikely"
+
+    def room(self) -> int:
+        """How many letters, digits or spaces may come before anything can be decided."""
+        return 0 if self._waiting is not None else self._check - len(self._buffer) - 1
 
     def commit_pending(self) -> list[Segment]:
         """End the segment at an open decision that is `likely`; nothing otherwise."""
@@ -201,7 +213,7 @@ class Segmenter:
             return place
         if len(head) >= options.hard_chars:
             return len(head)
-        self._check += 8
+        self._check = min(max(len(head) + 64, self._check), max(options.hard_chars, len(head) + 1))
         return 0
 
     def _emit(self, at: int, why: Cut) -> Segment:

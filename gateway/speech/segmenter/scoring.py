@@ -9,10 +9,15 @@ from gateway.speech.segmenter.machine import Segment, Segmenter
 
 SENTENCES = SegmentOptions(early_first=False, soft_chars=1500, hard_chars=2000)
 """Sentences whole, for measuring; a limit stays so that memory is bounded."""
+BLOCK = 1024
+"""Characters read at a time: slicing costs the square of it."""
 
 
 class RawSegmenter:
-    """Joined segments are the raw text."""
+    """Joined segments are the raw text.
+
+    Letters, digits and spaces decide nothing while neither stage waits for a next character: they are collected for one pass.
+    """
 
     def __init__(self, language: str, options: SegmentOptions = SENTENCES) -> None:
         self._reader = MarkupReader()
@@ -21,13 +26,41 @@ class RawSegmenter:
         self._hidden: list[tuple[int, int]] = []
         self._caption = 0
         self._taken = 0
+        self._fed = 0
+        self._read_to = 0
+        self._quiet = 0
+        self._waiting = ""
 
     def feed(self, text: str) -> list[str]:
+        if self._quiet > 0 and (text.isalnum() or text == " "):
+            self._waiting += text
+            self._quiet -= len(text)
+            return []
+        text, self._waiting = self._waiting + text, ""
+        out: list[str] = []
+        for at in range(0, len(text), BLOCK):
+            out += self._feed_block(text[at : at + BLOCK])
+        return out
+
+    def _feed_block(self, text: str) -> list[str]:
         self._raw += text
-        return self._read(self._reader.feed(text))
+        self._fed += len(text)
+        if self._reader.take_plain(text):
+            self._read_to = self._fed
+            self._caption += len(text)
+            segments = self._segmenter.feed(text)
+            self._quiet = self._segmenter.room()
+            return [self._take(segment) for segment in segments]
+        pieces = self._reader.feed(text)
+        if pieces:
+            self._read_to = pieces[-1].raw_end
+        out = self._read(pieces)
+        self._quiet = self._segmenter.room() if self._read_to == self._fed else 0
+        return out
 
     def flush(self) -> list[str]:
-        out = self._read(self._reader.flush())
+        self._quiet = 0
+        out = self.feed("") + self._read(self._reader.flush())
         out += map(self._take, self._segmenter.flush())
         return [*out, *self._take_rest()]
 
