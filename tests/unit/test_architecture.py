@@ -92,6 +92,7 @@ ROOMS: dict[str, Room] = {
     "engine.vllm_args": Room(1),
     "engine.convert_gguf": Room(2),
     "engine.worker": Room(2, ("engine.audio",)),
+    "engine.weights": Room(2),  # pinned model files; engines are handed paths
     "engine.llm": Room(2, ("engine.audio", "engine.worker", "engine.vllm_args", "engine.convert_gguf")),
     "engine.tts": Room(2, ("engine.audio", "engine.audio_codecs", "engine.worker")),
     "engine.asr": Room(2, ("engine.audio", "engine.worker")),
@@ -100,7 +101,7 @@ ROOMS: dict[str, Room] = {
     "engine.fake": Room(2, ("engine.audio",)),
     "engine.build": Room(
         3,
-        (*ENGINES, "engine.worker", "engine.audio", "engine.vllm_args", "engine.convert_gguf"),
+        (*ENGINES, "engine.worker", "engine.weights", "engine.audio", "engine.vllm_args", "engine.convert_gguf"),
     ),
 }
 ALWAYS = {"gateway": WORDS, "engine": ("engine.api", "engine.settings")}  # from level 1 up
