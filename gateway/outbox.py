@@ -32,8 +32,10 @@ _FRAME_BYTES = 200  # what a frame without audio weighs, about
 
 _BEHIND_AUDIO = (AudioFrame, SegmentAudio, SegmentDone, ReplyDone, Heard, TurnDone)
 """Keep their place among a turn's audio; everything else overtakes."""
-_OUTLIVES_ITS_TURN = (TurnStarted, ErrorRaised, Interrupted, Heard, TurnDone)
-"""What may still leave of a turn after it was interrupted."""
+_ENDS_ITS_TURN = (Interrupted, Heard, TurnDone)
+"""All that may be put of a turn after `drop_turn`."""
+_OUTLIVES_ITS_TURN = (TurnStarted, ErrorRaised, *_ENDS_ITS_TURN)
+"""What stays queued of a dropped turn: answers and reasons."""
 
 
 class Outbox:
@@ -49,6 +51,7 @@ class Outbox:
         self._sent: deque[tuple[int, ServerEvent]] = deque()
         self._sent_bytes = 0
         self._seq = 0
+        self._dropped: set[int] = set()
         self._filled = asyncio.Event()
 
     @property
@@ -57,7 +60,13 @@ class Outbox:
         return self._seq
 
     def put(self, event: ServerEvent) -> None:
-        """Queue a frame. Raises `SlowReader` when the peer has not read control frames for so long that they overflow."""
+        """Queue a frame; a frame of a dropped turn is forgotten. Raises `SlowReader` when the peer has not read control frames for so long that they overflow."""
+        turn = getattr(event, "turn", None)
+        if turn in self._dropped:
+            if not isinstance(event, _ENDS_ITS_TURN):
+                return
+            if isinstance(event, TurnDone):
+                self._dropped.discard(turn)
         if isinstance(event, ErrorRaised):
             self._metrics.errors.labels(event.code).inc()
         lane = self._audio if isinstance(event, _BEHIND_AUDIO) else self._control
@@ -88,7 +97,11 @@ class Outbox:
             await self._filled.wait()
 
     def drop_turn(self, turn: int) -> None:
-        """Forget every unsent frame of an interrupted turn, frames waiting to be sent again included."""
+        """Forget every unsent frame of a turn that ended early, and refuse all later ones but its end.
+
+        The fence stands here, because whatever still runs of the turn may finish its step after the interruption.
+        """
+        self._dropped.add(turn)
         self._control = deque((at, event) for at, event in self._control if _may_leave(event, turn))
         self._audio = deque((at, event) for at, event in self._audio if _may_leave(event, turn))
         self._again = deque((seq, event) for seq, event in self._again if _may_leave(event, turn))

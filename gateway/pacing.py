@@ -13,6 +13,7 @@ from typing import Any
 
 EXTRAPOLATION_MS = 350.0  # reports come every 250 ms; one late report may be bridged, a lost client may not
 FIRST_FRAME_MS = 20  # a segment's first frame: sound starts as soon as the voice has anything
+TICK_MS = 0.5  # finer than any timer: less than this is now
 FRAME_MS = 100  # the following ones: 10 messages a second instead of 50
 
 
@@ -66,11 +67,12 @@ class PlayoutClock:
 
     def is_played_out(self, now: float) -> bool:
         """Whether all that was sent has been heard (or the client says that it has finished)."""
-        return self.final or self.played_ms(now) >= self.sent_ms
+        return self.final or self.played_ms(now) + TICK_MS >= self.sent_ms
 
     def due_in_s(self, lead_ms: float, now: float) -> float:
         """Seconds until the next frame may leave, so that at most `lead_ms` is ahead of the listener; 0 when due."""
-        return max(0.0, self.sent_ms - lead_ms - self.played_ms(now)) / 1000
+        early_ms = self.sent_ms - lead_ms - self.played_ms(now)
+        return early_ms / 1000 if early_ms > TICK_MS else 0.0
 
     def pause(self, now: float) -> None:
         """The client holds its player: the clock stands still."""

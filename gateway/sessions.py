@@ -40,7 +40,7 @@ class Sessions:
 
     def __init__(self, parts: Parts, admission: Admission) -> None:
         self._parts = parts
-        self._admission = admission
+        self.admission = admission
         self._entries: dict[str, Entry] = {}
         self._tasks: asyncio.TaskGroup
         self._stopping = asyncio.Event()
@@ -48,6 +48,10 @@ class Sessions:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def ids(self) -> list[str]:
+        """Of the open sessions."""
+        return list(self._entries)
 
     @property
     def n_busy(self) -> int:
@@ -74,7 +78,7 @@ class Sessions:
         """
         if start.resume is not None and (found := self._resume(start.resume)) is not None:
             return found
-        if self._admission.is_full():
+        if self.admission.is_full():
             self._parts.metrics.refused.labels("full").inc()
             raise Overloaded("All places are taken; only clients that resume their session are let in.", retry_after_ms=5000)
         wish = profile.started(start, self._parts.settings, self._parts.voices)
@@ -93,10 +97,10 @@ class Sessions:
         if not session.detach(attachment) or entry is None:
             return
         resume_s = self._parts.settings.session.resume_s
-        if is_over or resume_s == 0 or self._admission.is_draining:
+        if is_over or resume_s == 0 or self.admission.is_draining:
             session.close()
             return
-        self._admission.detached += 1
+        self.admission.detached += 1
         entry.expiry = asyncio.get_running_loop().call_later(resume_s, self._expire, entry)
 
     def drain(self, deadline_s: float) -> None:
@@ -125,7 +129,7 @@ class Sessions:
         if entry.expiry is not None:
             entry.expiry.cancel()
             entry.expiry = None
-            self._admission.detached -= 1
+            self.admission.detached -= 1
         entry.token = secrets.token_urlsafe(16)
         log.info("session resumed", extra={"session_id": wish.session_id, "last_seq": wish.last_seq})
         return entry.session, entry.session.attach(), self._ready(entry, resumed=True)
@@ -134,7 +138,7 @@ class Sessions:
         if entry.expiry is not None:
             entry.expiry.cancel()
             entry.expiry = None
-            self._admission.detached -= 1
+            self.admission.detached -= 1
         entry.session.close()
 
     async def _own(self, session: Session) -> None:
@@ -148,7 +152,7 @@ class Sessions:
             entry = self._entries.pop(session.session_id)
             if entry.expiry is not None:
                 entry.expiry.cancel()
-                self._admission.detached -= 1
+                self.admission.detached -= 1
             self._parts.metrics.sessions.set(len(self._entries))
             log.info("session ended", extra={"session_id": session.session_id})
 

@@ -311,12 +311,12 @@ class Turn:
             self._parts.metrics.engine_errors.labels(error.kind).inc()
             log.warning("language model failed", extra={"turn_id": self.number, "kind": error.kind, "detail": str(error)})
             error = from_engine(error, self.number)
-        self._outbox.drop_turn(self.number)
         self._outbox.put(
             ErrorRaised(
                 code=error.code, message=str(error), retryable=error.retryable, retry_after_ms=error.retry_after_ms, turn=self.number
             )
         )
+        self._outbox.drop_turn(self.number)
         if not isinstance(error, EngineFailed):
             raise error
 

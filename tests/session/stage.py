@@ -95,6 +95,8 @@ async def stage(
     tree = config.check(settings or {})
     model = model or ScriptedModel(replies)
     voice = voice or ScriptedVoice()
+    await model.start()
+    await voice.start()
     loop = asyncio.get_running_loop()
     parts = Parts(model=model, voices=voice, metrics=Metrics(CollectorRegistry()), settings=tree, now=loop.time)
     admission = Admission(tree.session.max_sessions)

@@ -1,0 +1,107 @@
+"""A connection is lost and comes back: nothing is missed, nothing comes twice, in time or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.errors import Overloaded, ResumeDenied, Superseded
+from gateway.events import AudioFrame, Resume, SendText, StartSession, TurnDone
+from tests.session.stage import stage
+
+REPLY = "One two three four five six seven. Eight nine ten eleven twelve. And so on it goes."
+
+
+def wish(session_id: str, token: str, last_seq: int) -> StartSession:
+    return StartSession(resume=Resume(session_id=session_id, token=token, last_seq=last_seq))
+
+
+@pytest.mark.parametrize("away_s", [0.0, 0.5, 5.0, 30.0])
+@pytest.mark.parametrize("n_frames", [1, 2, 5, 9, 14])
+async def test_a_conversation_is_whole_after_a_drop(n_frames: int, away_s: float) -> None:
+    async with stage([REPLY]) as scene:
+        scene.send(SendText(text="Count."))
+        async with asyncio.timeout(30):
+            while len(scene.frames) < n_frames:
+                await asyncio.sleep(0.005)
+        await scene.stop_reading()
+        del scene.frames[n_frames:]
+        last_seq = scene.frames[-1][1]
+        scene.sessions.lose(scene.session, scene.attachment, is_over=False)
+        await asyncio.sleep(away_s)
+        await scene.start(wish(scene.session.session_id, scene.ready.resume_token, last_seq))
+        assert scene.ready.resumed is True
+        await scene.until(TurnDone)
+        assert [seq for _, seq, _ in scene.frames] == list(range(1, len(scene.frames) + 1))
+        pts = 0.0
+        for frame in scene.of(AudioFrame):
+            assert frame.pts_ms == pytest.approx(pts, abs=0.01)
+            pts += len(frame.data) / 48
+        assert scene.of(TurnDone)[0].status == "completed"
+
+
+async def test_nothing_new_is_sent_ahead_while_nobody_listens() -> None:
+    async with stage([REPLY * 3], settings={"session": {"lead_ms": 500}}) as scene:
+        scene.send(SendText(text="Count."))
+        await scene.until(AudioFrame, n=3)
+        await scene.stop_reading()
+        scene.sessions.lose(scene.session, scene.attachment, is_over=False)
+        await asyncio.sleep(20)
+        waiting_ms = sum(len(e.data) / 48 for e in scene.session.outbox.waiting() if isinstance(e, AudioFrame))
+        assert waiting_ms <= 700
+
+
+async def test_a_wrong_token_is_refused_and_the_session_is_untouched() -> None:
+    async with stage([REPLY]) as scene:
+        with pytest.raises(ResumeDenied):
+            await scene.sessions.open(wish(scene.session.session_id, "guess", 0))
+        assert not scene.attachment.ended.done()
+
+
+async def test_the_token_changes_at_each_resume() -> None:
+    async with stage([REPLY]) as scene:
+        old = scene.ready.resume_token
+        _, _, ready = await scene.sessions.open(wish(scene.session.session_id, old, 0))
+        assert ready.resume_token != old
+        with pytest.raises(ResumeDenied):
+            await scene.sessions.open(wish(scene.session.session_id, old, 0))
+
+
+async def test_the_newest_attachment_wins() -> None:
+    async with stage([REPLY]) as scene:
+        await scene.sessions.open(wish(scene.session.session_id, scene.ready.resume_token, 0))
+        reason = scene.attachment.ended.result()
+        assert isinstance(reason, Superseded)
+        assert reason.close == 4001
+
+
+@pytest.mark.parametrize("last_seq", [10_000, -1])
+async def test_a_last_seq_that_never_was_gives_a_new_session(last_seq: int) -> None:
+    async with stage([REPLY]) as scene:
+        session, _, ready = await scene.sessions.open(wish(scene.session.session_id, scene.ready.resume_token, last_seq))
+        assert ready.resumed is False
+        assert session.session_id != scene.session.session_id
+
+
+async def test_a_lost_session_ends_after_its_time() -> None:
+    async with stage([REPLY], settings={"session": {"resume_s": 10.0}}) as scene:
+        await scene.stop_reading()
+        scene.sessions.lose(scene.session, scene.attachment, is_over=False)
+        await asyncio.sleep(9)
+        assert len(scene.sessions) == 1
+        await asyncio.sleep(1.1)
+        assert len(scene.sessions) == 0
+        _, _, ready = await scene.sessions.open(wish(scene.session.session_id, scene.ready.resume_token, 0))
+        assert ready.resumed is False
+
+
+async def test_a_full_house_still_lets_a_lost_client_back_in() -> None:
+    async with stage([REPLY], settings={"session": {"max_sessions": 1}}) as scene:
+        await scene.stop_reading()
+        scene.sessions.lose(scene.session, scene.attachment, is_over=False)
+        scene.sessions.admission.connected = 1
+        with pytest.raises(Overloaded):
+            await scene.sessions.open(StartSession())
+        _, _, ready = await scene.sessions.open(wish(scene.session.session_id, scene.ready.resume_token, 0))
+        assert ready.resumed is True
