@@ -7,6 +7,7 @@ import re
 from gateway.speech.normalizer.addresses import address_rules
 from gateway.speech.normalizer.chinese_calendar import DATES, PHONES, RATIOS, TIMES
 from gateway.speech.normalizer.chinese_numbers import counted, digits, number
+from gateway.speech.normalizer.chinese_tables import CURRENCIES, IDENTIFIERS, MEASURES, UNITS, VULGAR
 from gateway.speech.normalizer.rules import NUMBER, rule
 
 _HAN = "\u4e00-\u9fff"
@@ -16,37 +17,14 @@ _N = rf"((?<![\d.])(?:(?<![\w)\]%％])[-−])?{NUMBER})"
 _MEASURED = rf"((?<![\d.])(?:(?<![A-Za-z\d)\]%％])[-−])?{NUMBER})"
 _M = f"({NUMBER})"
 
-# Behind these 2 is 两; 号 月 日 楼 路 班 级 name, they do not count.
-_MEASURES = "个位名人天周秒倍杯块元米斤公千万亿种次件条本张只岁层座家台部辆首支瓶碗份句段页步半遍下口克毫厘升吨度点款场扇双对颗把顶匹头棵滴套间所门项道篇封根包盒箱袋盘桶串排群"
-_COUNTS = rf"\s?(?:[{_MEASURES}]|小时|分钟|分之|星期|年(?!级|代|[0-9])|美元|欧元|英镑|日元|摄氏度)"
+_COUNTS = rf"\s?(?:[{MEASURES}]|小时|分钟|分之|星期|年(?!级|代|[0-9])|美元|欧元|英镑|日元|摄氏度)"
 
-_CURRENCIES = {
-    "¥": "元",
-    "￥": "元",
-    "$": "美元",
-    "US$": "美元",
-    "€": "欧元",
-    "£": "英镑",
-    "RMB": "元",
-    "CNY": "元",
-    "USD": "美元",
-    "EUR": "欧元",
-    "HK$": "港元",
-}
-_SYMBOL = "(" + "|".join(re.escape(key) for key in sorted(_CURRENCIES, key=len, reverse=True)) + r")\s?"
+_SYMBOL = "(" + "|".join(re.escape(key) for key in sorted(CURRENCIES, key=len, reverse=True)) + r")\s?"
 _SCALE = r"\s?(万亿|亿|千万|百万|万|千|[kKMB](?![A-Za-z]))?"
 _SCALES = {"k": "千", "K": "千", "M": "百万", "B": "十亿"}
 
-_UNITS = {
-    "km": "千米", "m": "米", "cm": "厘米", "mm": "毫米", "nm": "纳米", "kg": "千克", "g": "克", "mg": "毫克", "t": "吨", "L": "升", "l": "升", "ml": "毫升", "mL": "毫升",
-    "h": "小时", "min": "分钟", "s": "秒", "ms": "毫秒", "Hz": "赫兹", "kHz": "千赫", "MHz": "兆赫", "GHz": "吉赫", "W": "瓦", "kW": "千瓦", "kWh": "千瓦时",
-    "V": "伏", "mAh": "毫安时", "kcal": "千卡", "cal": "卡", "dB": "分贝", "m²": "平方米", "m2": "平方米", "㎡": "平方米", "km²": "平方千米", "m³": "立方米",
-    "cm³": "立方厘米", "℃": "摄氏度", "°C": "摄氏度", "°F": "华氏度", "℉": "华氏度", "°": "度", "km/h": "千米每小时", "m/s": "米每秒", "Mbps": "兆比特每秒",
-    "㎞": "千米", "㎏": "千克", "㎝": "厘米", "lb": "磅", "ft": "英尺", "mph": "英里每小时",
-}  # fmt: skip
-_UNIT = r"\s?(" + "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=True)) + r")(?![A-Za-z0-9°²³])"
+_UNIT = r"\s?(" + "|".join(re.escape(unit) for unit in sorted(UNITS, key=len, reverse=True)) + r")(?![A-Za-z0-9°²³])"
 
-_VULGAR = {"½": "二分之一", "⅓": "三分之一", "⅔": "三分之二", "¼": "四分之一", "¾": "四分之三", "⅛": "八分之一"}
 _POWERS = {"²": "的平方", "³": "的立方"}
 
 
@@ -72,7 +50,7 @@ def _say_money(match: re.Match[str]) -> str:
     said += _SCALES.get(scale or "", scale or "")
     if second:
         said += f"到{number(second, keep_zeros=False)}{_SCALES.get(last_scale or '', last_scale or '')}"
-    return said + _CURRENCIES[currency]
+    return said + CURRENCIES[currency]
 
 
 def _say_unit(match: re.Match[str]) -> str:
@@ -80,11 +58,11 @@ def _say_unit(match: re.Match[str]) -> str:
     bare = written.lstrip("-−")
     if bare != written and unit in ("℃", "°C"):
         return f"零下{number(bare)}摄氏度"
-    return ("负" if bare != written else "") + counted(bare) + _UNITS[unit]
+    return ("负" if bare != written else "") + counted(bare) + UNITS[unit]
 
 
 def _say_unit_range(match: re.Match[str]) -> str:
-    return f"{signed(match[1])}到{counted(match[2])}{_UNITS[match[3]]}"
+    return f"{signed(match[1])}到{counted(match[2])}{UNITS[match[3]]}"
 
 
 def _say_thousands(match: re.Match[str]) -> str | None:
@@ -126,15 +104,13 @@ _UNIT_RULES = (
     rule("units", rf"{_N}{_DASH}{_M}{_UNIT}", _say_unit_range),
     rule("units", rf"{_MEASURED}{_UNIT}", _say_unit),
 )
-_IDENTIFIERS = "|".join(
-    f"(?<={word})" for word in "编号 邮编 密码 订单 工号 房号 学号 号码 代码 证号 单号 口令 验证码 订单号 身份证".split()
-)
+_IDENTIFIED = "|".join(f"(?<={word})" for word in IDENTIFIERS)
 _CODES = (
     rule("codes", r"(?<![A-Za-z0-9.])([vV]|版本\s?(?=\d+\.\d+\.))?(\d{1,3}(?:\.\d{1,3}){2,3})(?![\d]|\.\d)", _say_version),
     rule("codes", r"(?<![A-Za-z])([vV])(\d+(?:\.\d+)?)(?![\d]|\.\d)", _say_version),
     rule("codes", r"(?<![A-Za-z])[Nn][Oo]\.?\s?(\d+)(?!\d|\.\d)", lambda m: f"第{number(m[1])}"),
     rule("codes", r"#(\d+)(?!\d)", lambda m: f"{number(m[1])}号"),
-    rule("codes", rf"(?:{_IDENTIFIERS})([是为：:\s]{{0,2}})(\d{{3,}})(?!\d|\.\d)", lambda m: m[1].replace(":", "：") + digits(m[2])),
+    rule("codes", rf"(?:{_IDENTIFIED})([是为：:\s]{{0,2}})(\d{{3,}})(?!\d|\.\d)", lambda m: m[1].replace(":", "：") + digits(m[2])),
     rule("codes", r"(?<![\d.,])(\d{3,4})(?=室|房间|号房|病房|教室|房(?![价租贷子]))", lambda m: digits(m[1])),
     rule("codes", r"(?<![\d.,])(985|211)(?=高校|大学|院校|工程|[、/和，])", lambda m: digits(m[1], "一").replace("二一一", "二幺幺")),
     rule("codes", r"(?<![\w])996(?=工作|模式|[，。！？、的了吗]|\Z)", "九九六"),
@@ -143,7 +119,7 @@ _CODES = (
 )
 _FRACTIONS = (
     rule("fractions", r"(?<![A-Za-z\d/.])(\d{1,4})/(\d{1,4})(?![\d/]|\.\d)", _say_fraction),
-    rule("fractions", "([" + "".join(_VULGAR) + "])", lambda m: _VULGAR[m[1]]),
+    rule("fractions", "([" + "".join(VULGAR) + "])", lambda m: VULGAR[m[1]]),
 )
 _MATH = (
     rule("math", r"(?<=[\w)²³])\s*×\s*(?=[\w(√-])|(?<=\d)\s?[*xX]\s?(?=\d)", "乘"),

@@ -8,19 +8,8 @@ from gateway.speech.normalizer.addresses import address_rules
 from gateway.speech.normalizer.english_calendar import DATES, PHONES, TIMES, YEARS
 from gateway.speech.normalizer.english_numbers import cardinal, digits, number, ordinal
 from gateway.speech.normalizer.english_quantities import FRACTIONS, MATH, MONEY, NUMBERS, PERCENTS, RANGES, RATIOS, UNITS
+from gateway.speech.normalizer.english_tables import COUNTED, STREETS, TITLES, WORDS
 from gateway.speech.normalizer.rules import rule
-
-_TITLES = {
-    "Dr": "Doctor", "Mr": "Mister", "Mrs": "Missus", "Prof": "Professor", "Gen": "General", "Sen": "Senator", "Gov": "Governor", "Capt": "Captain",
-    "Col": "Colonel", "Sgt": "Sergeant", "Lt": "Lieutenant", "Rev": "Reverend", "Mt": "Mount", "Ft": "Fort", "St": "Saint",
-}  # fmt: skip
-_STREETS = {"St": "Street", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Ln": "Lane", "Jr": "Junior", "Sr": "Senior"}
-_WORDS = {
-    "e.g.": "for example", "i.e.": "that is", "a.k.a.": "also known as", "vs.": "versus", "vs": "versus", "approx.": "approximately",
-    "etc.": "et cetera", "w/o": "without", "dept.": "department", "Dept.": "Department", "est.": "established", "incl.": "including", "et al.": "and others",
-}  # fmt: skip
-_COUNTED = {"No.": "number", "no.": "number", "Nos.": "numbers", "Fig.": "figure", "fig.": "figure", "p.": "page", "pp.": "pages", "Vol.": "volume", "vol.": "volume",
-            "Ch.": "chapter", "ch.": "chapter", "Sec.": "section", "sec.": "section", "Eq.": "equation", "#": "number"}  # fmt: skip
 
 
 def _any(words: dict[str, str]) -> str:
@@ -39,7 +28,7 @@ def _say_street(match: re.Match[str]) -> str | None:
         return None
     rest = match.string[match.end() :].lstrip(" ")
     ends = match[0].endswith(".") and (not rest or rest[0].isupper())
-    return _STREETS[match[1]] + ("." if ends else "")
+    return STREETS[match[1]] + ("." if ends else "")
 
 
 def _say_dotted(match: re.Match[str]) -> str:
@@ -60,14 +49,14 @@ def _say_ordinal(match: re.Match[str]) -> str | None:
 _CODES = (
     rule("codes", r"(?<![\w.])[vV]?(\d{1,3}(?:\.\d{1,3}){2,3})(?![\w]|\.\d)", _say_dotted),
     rule("codes", r"(?<![\w.])[vV](\d+(?:\.\d+)*)(?!\w|\.\d)", _say_dotted),
-    rule("codes", rf"(?<![\w.&]){_any(_COUNTED)}\s?(?=\d)", lambda m: _COUNTED[m[1]] + " "),
+    rule("codes", rf"(?<![\w.&]){_any(COUNTED)}\s?(?=\d)", lambda m: COUNTED[m[1]] + " "),
     rule("codes", r"(?<![\w.,])(0\d+|\d{9,})(?![\w,]|\.\d)", lambda m: digits(m[1])),
     rule("codes", r"(?<![\w.,])(\d)([KG])\b", lambda m: f"{number(m[1])} {m[2]}" if m[0] in ("4K", "8K", "3G", "4G", "5G", "6G") else None),
 )
 _ABBREVIATIONS = (
     rule("abbreviations", r"(?<=[a-z] )(St|Ave|Blvd|Rd|Ln|Jr|Sr)(?:\.|(?=[\s,]|\Z))", _say_street),
-    rule("abbreviations", rf"\b{_any(_TITLES)}\.(?=\s+(?:[A-Z]|and [A-Z]))", lambda m: _TITLES[m[1]]),
-    rule("abbreviations", rf"(?<![\w.]){_any(_WORDS)}(?!\w)", lambda m: _WORDS[m[1]] + _ends(m)),
+    rule("abbreviations", rf"\b{_any(TITLES)}\.(?=\s+(?:[A-Z]|and [A-Z]))", lambda m: TITLES[m[1]]),
+    rule("abbreviations", rf"(?<![\w.]){_any(WORDS)}(?!\w)", lambda m: WORDS[m[1]] + _ends(m)),
     rule("abbreviations", r"\bw/ ?(?=[a-z])", "with "),
     rule("abbreviations", r"\band/or\b", "and or"),
     rule("abbreviations", r"(?<=\w)\s?&\s?(?=\w)", " and "),

@@ -7,7 +7,15 @@ import re
 from gateway.speech.normalizer.english_numbers import cardinal, digits, ordinal, plural, year
 from gateway.speech.normalizer.rules import DASH, rule
 
-_MONTHS = "January February March April May June July August September October November December".split()
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 _SHORT = {name[:3]: name for name in _MONTHS} | {"Sept": "September"} | {name: name for name in _MONTHS}
 _MONTH = "(" + "|".join(sorted(_SHORT, key=len, reverse=True)) + r")\b\.?"
 _YEAR = r"(1\d{3}|20\d{2})(?![\d%]|[.,:]\d)"
@@ -16,16 +24,14 @@ _CLOCK = r"(\d{1,2}):([0-5]\d)(?::([0-5]\d))?(?:\s?([AaPp])\.?[Mm]\b\.?)?(?![\d:
 _HOUR = r"(1[0-2]|0?[1-9])\s?([AaPp])\.?[Mm]\b\.?"
 
 # Words in front of which four digits are a year, and words behind which they count things.
-_YEAR_CUES = frozenset(
-    (
-        "in since by until till from of year before after around circa during through to late early mid spring summer fall autumn winter class the "
-        "between and back founded born copyright " + " ".join(_MONTHS)
-    )
-    .lower()
-    .split()
+_YEAR_CUES = _set(
+    """
+    in since by until till from of year before after around circa during through to late early mid spring summer fall autumn winter
+    class the between and back founded born copyright january february march april may june july august september october november december
+    """
 )
-_COUNTED = frozenset("people words men women children feet percent dollars euros million thousand more different other times".split())
-_VERBS = frozenset("was is has as this".split())
+_COUNTED = _set("people words men women children feet percent dollars euros million thousand more different other times")
+_VERBS = _set("was is has as this")
 
 
 def _day(text: str) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-_ONES = "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen".split()
-_TENS = ["", "", *"twenty thirty forty fifty sixty seventy eighty ninety".split()]
+_ONES = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
+    *("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
+_TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
 _SCALES = ["", "thousand", "million", "billion", "trillion", "quadrillion"]
 _ORDINALS = {
     "one": "first",
@@ -64,10 +67,8 @@ def digits(text: str, zero: str = "zero") -> str:
 def number(written: str) -> str:
     """`1,234.5` in words; a leading zero or more digits than have a name are read digit by digit."""
     whole, point, fraction = written.replace(",", "").partition(".")
-    if len(whole) > _LONGEST or (len(whole) > 1 and whole[0] == "0"):
-        words = digits(whole)
-    else:
-        words = cardinal(int(whole)) if whole else ""
+    is_code = len(whole) > _LONGEST or (len(whole) > 1 and whole[0] == "0")
+    words = digits(whole) if is_code else cardinal(int(whole)) if whole else ""
     return f"{words} point {digits(fraction)}".strip() if point and fraction else words
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from gateway.speech.normalizer.english_numbers import cardinal, hundreds, is_one, number, ordinal, plural
+from gateway.speech.normalizer.english_tables import CURRENCIES, UNIT_NAMES, VULGAR
 from gateway.speech.normalizer.rules import DASH, NUMBER, rule
 
 _SIGN = r"(?:(?<![\w)\]])[-−–])?"
@@ -13,41 +14,12 @@ _M = f"({NUMBER})"
 
 _SCALE = r"\s?(k|K|m|M|bn|b|B|thousand|million|billion|trillion)\b"
 _SCALES = {"k": "thousand", "m": "million", "b": "billion", "bn": "billion"}
-# symbol -> one, many, one hundredth, many hundredths
-_CURRENCIES = {
-    "$": ("dollar", "dollars", "cent", "cents"),
-    "€": ("euro", "euros", "cent", "cents"),
-    "£": ("pound", "pounds", "penny", "pence"),
-    "¥": ("yen", "yen", "", ""),
-    "￥": ("yen", "yen", "", ""),
-    "₹": ("rupee", "rupees", "paisa", "paise"),
-    "₩": ("won", "won", "", ""),
-    "USD": ("US dollar", "US dollars", "cent", "cents"),
-    "US$": ("US dollar", "US dollars", "cent", "cents"),
-    "EUR": ("euro", "euros", "cent", "cents"),
-    "GBP": ("pound", "pounds", "penny", "pence"),
-    "JPY": ("yen", "yen", "", ""),
-    "CNY": ("yuan", "yuan", "", ""),
-    "RMB": ("yuan", "yuan", "", ""),
-}
-_SYMBOL = "(" + "|".join(re.escape(key) for key in sorted(_CURRENCIES, key=len, reverse=True)) + r")\s?"
+_SYMBOL = "(" + "|".join(re.escape(key) for key in sorted(CURRENCIES, key=len, reverse=True)) + r")\s?"
 
-_UNITS = {
-    "km": "kilometer", "m": "meter", "cm": "centimeter", "mm": "millimeter", "nm": "nanometer", "mi": "mile", "ft": "foot", "yd": "yard",
-    "kg": "kilogram", "g": "gram", "mg": "milligram", "lb": "pound", "lbs": "pound", "oz": "ounce", "L": "liter", "l": "liter", "ml": "milliliter",
-    "mL": "milliliter", "gal": "gallon", "h": "hour", "hr": "hour", "hrs": "hour", "min": "minute", "mins": "minute", "s": "second",
-    "sec": "second", "secs": "second", "ms": "millisecond", "KB": "kilobyte", "kB": "kilobyte", "MB": "megabyte", "GB": "gigabyte", "TB": "terabyte", "Hz": "hertz",
-    "kHz": "kilohertz", "MHz": "megahertz", "GHz": "gigahertz", "W": "watt", "kW": "kilowatt", "MW": "megawatt", "kWh": "kilowatt hour",
-    "V": "volt", "mAh": "milliamp hour", "cal": "calorie", "kcal": "kilocalorie", "dB": "decibel", "m²": "square meter", "m2": "square meter",
-    "km²": "square kilometer", "ft²": "square foot", "sq ft": "square foot", "m³": "cubic meter", "cm³": "cubic centimeter", "°C": "degree Celsius",
-    "℃": "degree Celsius", "°F": "degree Fahrenheit", "℉": "degree Fahrenheit", "°": "degree", "mph": "mile per hour", "km/h": "kilometer per hour", "kph": "kilometer per hour",
-    "m/s": "meter per second", "Mbps": "megabit per second", "Gbps": "gigabit per second", "fps": "frame per second", "rpm": "revolution per minute",
-}  # fmt: skip
-_UNIT = r"[\s-]?(" + "|".join(re.escape(unit) for unit in sorted(_UNITS, key=len, reverse=True)) + r")(?![\w°²³])"
+_UNIT = r"[\s-]?(" + "|".join(re.escape(unit) for unit in sorted(UNIT_NAMES, key=len, reverse=True)) + r")(?![\w°²³])"
 _UNCHANGED = frozenset(("hertz", "kilohertz", "megahertz", "gigahertz"))
 
 _PARTS = {2: ("half", "halves"), 4: ("quarter", "quarters")}
-_VULGAR = {"½": (1, 2), "⅓": (1, 3), "⅔": (2, 3), "¼": (1, 4), "¾": (3, 4), "⅕": (1, 5), "⅛": (1, 8), "⅜": (3, 8), "⅝": (5, 8), "⅞": (7, 8)}
 
 
 def signed(written: str) -> str:
@@ -62,7 +34,7 @@ def _is_attribute(match: re.Match[str]) -> bool:
 
 
 def _money(currency: str, amount: str, scale: str | None, attribute: bool) -> str:
-    one, many, cent, cents = _CURRENCIES[currency]
+    one, many, cent, cents = CURRENCIES[currency]
     whole, _, fraction = amount.replace(",", "").partition(".")
     if scale:
         return f"{number(amount)} {_SCALES.get(scale.lower(), scale)} {one if attribute else many}"
@@ -96,7 +68,7 @@ def _say_percents(match: re.Match[str]) -> str:
 
 
 def _unit(written: str, singular: bool) -> str:
-    name = _UNITS[written]
+    name = UNIT_NAMES[written]
     if singular or name in _UNCHANGED:
         return name
     head, per, rest = name.partition(" per ")
@@ -143,7 +115,7 @@ def _say_mixed(match: re.Match[str]) -> str | None:
 
 
 def _say_vulgar(match: re.Match[str]) -> str:
-    part = _fraction(*_VULGAR[match[2]])
+    part = _fraction(*VULGAR[match[2]])
     return f"{number(match[1])} and {part.replace('one half', 'a half')}" if match[1] else part
 
 
@@ -189,7 +161,7 @@ RATIOS = (rule("ratios", r"(?<![\w.:])(\d{1,3}):(\d{1,3})(?![\w:]|\.\d)", lambda
 FRACTIONS = (
     rule("fractions", r"(?<![\w.,/])(\d{1,3}) (\d{1,2})/(\d{1,3})(?![\w/]|\.\d)", _say_mixed),
     rule("fractions", r"(?<![\w.,/])(\d{1,4})/(\d{1,4})(?![\w/]|\.\d)", _say_fraction),
-    rule("fractions", r"(?<![\w.,])(\d{1,3})?\s?([" + "".join(_VULGAR) + "])", _say_vulgar),
+    rule("fractions", r"(?<![\w.,])(\d{1,3})?\s?([" + "".join(VULGAR) + "])", _say_vulgar),
 )
 MATH = (
     rule(
