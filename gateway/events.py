@@ -6,7 +6,7 @@ go on the wire. Times and lengths are media milliseconds unless the name says ot
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -162,25 +162,6 @@ class Ping(ClientEvent, frozen=True, kw_only=True, tag="ping"):
     """Application-level round trip; `t` comes back unchanged."""
 
     t: float | None = None
-
-
-AnyClientEvent = (
-    StartSession
-    | UpdateSession
-    | SendText
-    | Say
-    | RequestReply
-    | AddItem
-    | DeleteItem
-    | AppendAudio
-    | CommitInput
-    | ClearInput
-    | Mute
-    | Cancel
-    | ReportPlayout
-    | ToolResult
-    | Ping
-)
 
 
 # --- server events -------------------------------------------------------------------------------------------------
@@ -381,26 +362,5 @@ class Pong(ServerEvent, frozen=True, kw_only=True, tag="pong"):
     t: float | None = None
 
 
-AnyServerEvent = (
-    SessionReady
-    | SessionUpdated
-    | ItemAdded
-    | ItemDeleted
-    | Ack
-    | TurnStarted
-    | TextDelta
-    | SegmentDecided
-    | SegmentAudio
-    | AudioFrame
-    | SegmentDone
-    | Interrupted
-    | Heard
-    | ReplyDone
-    | TurnDone
-    | GoingAway
-    | ErrorRaised
-    | Pong
-)
-
-CLIENT_EVENTS: dict[str, type[ClientEvent]] = {e.__struct_config__.tag: e for e in get_args(AnyClientEvent)}
-SERVER_EVENTS: dict[str, type[ServerEvent]] = {e.__struct_config__.tag: e for e in get_args(AnyServerEvent)}
+CLIENT_EVENTS: dict[str, type[ClientEvent]] = {str(kind.__struct_config__.tag): kind for kind in ClientEvent.__subclasses__()}
+SERVER_EVENTS: dict[str, type[ServerEvent]] = {str(kind.__struct_config__.tag): kind for kind in ServerEvent.__subclasses__()}

@@ -40,7 +40,7 @@ RULES = (
 )
 PROMISES = ("engine.api", "engine.settings", "engine.audio")
 ENGINES = ("engine.llm", "engine.tts", "engine.asr", "engine.vad", "engine.end_of_turn", "engine.fake")
-TASKS = ("gateway.session", "gateway.sessions", "gateway.turn", "gateway.outbox", "gateway.listener", "gateway.speaker")
+TASKS = ("gateway.profile", "gateway.session", "gateway.sessions", "gateway.turn", "gateway.outbox", "gateway.listener", "gateway.speaker")
 
 ROOMS: dict[str, Room] = {
     "gateway": Room(0),
@@ -68,21 +68,43 @@ ROOMS: dict[str, Room] = {
     "gateway.pacing": Room(1, ("engine.audio",)),
     "gateway.admission": Room(1),
     "gateway.auth": Room(1),
+    "gateway.profile": Room(1, ("engine.api",)),  # what session.start asked for against what there is
     "gateway.metrics": Room(2),
     "gateway.listener": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.metrics")),
-    "gateway.speaker": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.metrics")),
+    "gateway.speaker": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.metrics", "gateway.outbox")),  # paces frames into it
     "gateway.turn": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.speaker", "gateway.metrics", "gateway.outbox")),
     "gateway.outbox": Room(2, ("gateway.metrics",)),
-    "gateway.sessions": Room(2, ("gateway.metrics",)),
-    "gateway.session": Room(2, (*RULES, "engine.api", "gateway.listener", "gateway.turn", "gateway.outbox", "gateway.metrics")),
+    # owns the sessions' tasks, so that one that crashes ends alone
+    "gateway.sessions": Room(2, (*RULES, "gateway.profile", "gateway.session", "gateway.turn", "gateway.metrics")),
+    "gateway.session": Room(
+        2, (*RULES, "gateway.profile", "engine.api", "gateway.listener", "gateway.turn", "gateway.outbox", "gateway.metrics")
+    ),
+    "gateway.logs": Room(3),
+    "gateway.tls": Room(3),
+    "gateway.transport": Room(3),  # uvicorn's protocols with the bounds they lack
+    "gateway.monitor": Room(3, (*RULES, "gateway.metrics", "engine.build")),
     "gateway.connection": Room(3, (*RULES, "gateway.session", "gateway.sessions", "gateway.outbox", "gateway.metrics")),
-    "gateway.server": Room(3, (*RULES, *TASKS, *PROMISES, "gateway.metrics", "gateway.connection", "engine.build")),
+    "gateway.server": Room(
+        3, (*RULES, *TASKS, *PROMISES, "gateway.metrics", "gateway.connection", "gateway.monitor", "gateway.transport", "engine.build")
+    ),
     "gateway.client": Room(3, ("gateway.codecs.native",)),
     "gateway.talk": Room(3, ("gateway.client",)),
     "gateway.bench": Room(3, ("gateway.client", "gateway.codecs.native")),
     "gateway.check": Room(3, (*PROMISES, "engine.build")),  # asks what would be chosen; constructs nothing
     "gateway.__main__": Room(
-        3, (*RULES, *TASKS, *PROMISES, "gateway.server", "gateway.client", "gateway.talk", "gateway.bench", "gateway.check")
+        3,
+        (
+            *RULES,
+            *TASKS,
+            *PROMISES,
+            "gateway.server",
+            "gateway.logs",
+            "gateway.tls",
+            "gateway.client",
+            "gateway.talk",
+            "gateway.bench",
+            "gateway.check",
+        ),
     ),
     "engine": Room(0),
     "engine.api": Room(0),
