@@ -90,7 +90,7 @@ ROOMS: dict[str, Room] = {
     "gateway.client": Room(3, ("gateway.codecs.native",)),
     "gateway.talk": Room(3, ("gateway.client",)),
     "gateway.bench": Room(3, ("gateway.client", "gateway.codecs.native")),
-    "gateway.check": Room(3, (*PROMISES, "engine.build")),  # asks what would be chosen; constructs nothing
+    "gateway.check": Room(3, (*PROMISES, "gateway.tls", "engine.build")),  # builds to see what would be chosen; starts nothing
     "gateway.__main__": Room(
         3,
         (
@@ -126,6 +126,9 @@ ROOMS: dict[str, Room] = {
         (*ENGINES, "engine.worker", "engine.weights", "engine.audio", "engine.vllm_args", "engine.convert_gguf"),
     ),
 }
+# An engine's `start` begins what its `close` ends, and no block encloses both: it keeps its task by name, and its own tests show
+# that none outlives `close`. Everyone else has a group.
+WITHOUT_GROUP = {"engine.llm.vllm.model", "engine.tts.edge.connections"}
 ALWAYS = {"gateway": WORDS, "engine": ("engine.api", "engine.settings")}  # from level 1 up
 
 # `errors` reads engine errors only; engine imports by rule files are named above
@@ -216,11 +219,11 @@ def task_faults(module: str, source: str) -> list[str]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
             continue
-        if node.func.attr == "ensure_future":
+        if node.func.attr == "ensure_future" and module not in WITHOUT_GROUP:
             faults.append(f"{module}:{node.lineno} ensure_future: a task is born in a task group")
         if node.func.attr != "create_task":
             continue
-        if ast.unparse(node.func.value) not in groups:
+        if ast.unparse(node.func.value) not in groups and module not in WITHOUT_GROUP:
             faults.append(f"{module}:{node.lineno} {ast.unparse(node.func)}: a task is born in a task group")
         elif not any(k.arg == "name" for k in node.keywords):
             faults.append(f"{module}:{node.lineno} {ast.unparse(node.func)}: each task is named")
@@ -274,7 +277,7 @@ def test_only_build_knows_the_engines_and_only_the_edge_knows_build() -> None:
     """Read from the table, so that a generous new row cannot open a second way."""
     knows = {name for name, room in ROOMS.items() if any(m.startswith(ENGINES) for m in room.may)}
     assert knows == {"engine.build"}
-    assert {name for name, room in ROOMS.items() if "engine.build" in room.may} == {"gateway.server", "gateway.check"}
+    assert {name for name, room in ROOMS.items() if "engine.build" in room.may} == {"gateway.server", "gateway.monitor", "gateway.check"}
 
 
 def test_rows_name_rooms_and_point_down_or_sideways() -> None:
