@@ -107,7 +107,7 @@ def as_text(report: Report) -> str:
         "",
         f"{'milliseconds':<40}{'n':>8}{'p50':>9}{'p95':>9}{'p99':>9}{'max':>9}   aim p50/p99",
     ]
-    lines += [_row(key, report.times[key]) for key in ROWS]
+    lines += [_row(key, report.times[key]) for key in ROWS if key in report.times]
     lines += ["", *_load_lines(load), _wire_line(report)]
     lines += [f"failed {count} times: {what}" for what, count in sorted(report.faults.items())]
     if load.bench_cpu > 0.8:

@@ -17,7 +17,7 @@ FRAME_BYTES = 4 * 1024 * 1024  # the server's largest frame is far smaller; a bo
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 HINTS = {
     401: "a key is needed, or this one is wrong",
-    403: "this Host or Origin is not allowed",
+    403: "this Host or Origin is not allowed, or no gateway is at this path",
     404: "there is no Stretto gateway at this path",
     429: "too many connections",
     503: "the gateway is full or stopping",
