@@ -1,0 +1,1 @@
+"""Small real implementations of what lies outside: they record, delay and fail."""
