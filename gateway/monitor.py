@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Callable
 
-from engine.build import Engines
-
+from engine.api import Health
 from gateway.admission import Admission
 from gateway.metrics import Metrics
 
@@ -30,10 +30,11 @@ async def watch_loop(metrics: Metrics) -> None:
             log.warning("event loop was blocked", extra={"lag_ms": round(lag_s * 1000)})
 
 
-async def watch_engines(engines: Engines, admission: Admission, metrics: Metrics) -> None:
+async def watch_engines(health: Callable[[], dict[str, Health]], admission: Admission, metrics: Metrics) -> None:
     """Open and close admission as the engines come and go. Runs until cancelled."""
     while True:
-        is_ready = engines.is_ready
+        engines = health()
+        is_ready = all(engine.ready for engine in engines.values())
         if is_ready != admission.is_ready:
             log.warning("engines ready" if is_ready else "engines not ready", extra={"health": _details(engines)})
         admission.is_ready = is_ready
@@ -61,5 +62,5 @@ async def watch_gpu(metrics: Metrics) -> None:
             await asyncio.sleep(GPU_S)
 
 
-def _details(engines: Engines) -> str:
-    return "; ".join(f"{name}: {health.detail}" for name, health in engines.health().items())
+def _details(engines: dict[str, Health]) -> str:
+    return "; ".join(f"{name}: {health.detail}" for name, health in engines.items())

@@ -82,7 +82,7 @@ class Gateway:
             await self.sessions.started.wait()
             monitors = [
                 tasks.create_task(watch_loop(self.metrics), name="loop monitor"),
-                tasks.create_task(watch_engines(self.engines, self.admission, self.metrics), name="engine monitor"),
+                tasks.create_task(watch_engines(self.engines.health, self.admission, self.metrics), name="engine monitor"),
                 tasks.create_task(watch_gpu(self.metrics), name="gpu monitor"),
             ]
             self.admission.is_ready = self.engines.is_ready

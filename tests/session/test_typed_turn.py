@@ -31,7 +31,9 @@ async def test_a_turn_tells_each_stage_in_order() -> None:
         done = await scene.until(TurnDone)
         kinds = [type(event) for _, _, event in scene.frames]
         assert kinds[0] is TurnStarted
-        first = {kind: kinds.index(kind) for kind in (TextDelta, SegmentDecided, SegmentAudio, AudioFrame, SegmentDone, ReplyDone, TurnDone)}
+        first = {
+            kind: kinds.index(kind) for kind in (TextDelta, SegmentDecided, SegmentAudio, AudioFrame, SegmentDone, ReplyDone, TurnDone)
+        }
         assert list(first.values()) == sorted(first.values())
         assert [seq for _, seq, _ in scene.frames] == list(range(1, len(scene.frames) + 1))
         assert done.status == "completed"

@@ -82,7 +82,7 @@ ROOMS: dict[str, Room] = {
     "gateway.logs": Room(3),
     "gateway.tls": Room(3),
     "gateway.transport": Room(3),  # uvicorn's protocols with the bounds they lack
-    "gateway.monitor": Room(3, (*RULES, "gateway.metrics", "engine.build")),
+    "gateway.monitor": Room(3, (*RULES, "engine.api", "gateway.metrics")),
     "gateway.connection": Room(3, (*RULES, "gateway.session", "gateway.sessions", "gateway.outbox", "gateway.metrics")),
     "gateway.server": Room(
         3, (*RULES, *TASKS, *PROMISES, "gateway.metrics", "gateway.connection", "gateway.monitor", "gateway.transport", "engine.build")

@@ -1,0 +1,64 @@
+"""Who may connect."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.auth import access, check_host, check_key, check_origin
+from gateway.errors import ForbiddenOrigin, Unauthorized
+
+OPEN = access((), (), ())
+KEYED = access(("alpha", "beta"), ("https://app.example",), ("voice.example",))
+PREFIX = "stretto-key."
+
+
+@pytest.mark.parametrize("host", ["localhost:8080", "127.0.0.1", "[::1]:8080", "192.168.1.7:8080", "voice.example", "VOICE.example:443"])
+def test_local_names_addresses_and_listed_hosts_pass(host: str) -> None:
+    check_host(KEYED, host)
+
+
+@pytest.mark.parametrize("host", [None, "", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example", "[::1", "a@b"])
+def test_any_other_host_is_rebinding(host: str | None) -> None:
+    with pytest.raises(ForbiddenOrigin, match="Host"):
+        check_host(KEYED, host)
+
+
+@pytest.mark.parametrize("origin", [None, "http://localhost:8080", "https://app.example", "https://APP.example/"])
+def test_no_browser_the_own_page_and_listed_pages_pass(origin: str | None) -> None:
+    check_origin(KEYED, origin, "localhost:8080")
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null", "http://localhost:9090", "file://", "https://app.example.evil", ""])
+def test_foreign_pages_are_refused(origin: str) -> None:
+    with pytest.raises(ForbiddenOrigin, match="Origin"):
+        check_origin(KEYED, origin, "localhost:8080")
+
+
+def test_without_keys_everyone_may() -> None:
+    check_key(OPEN, {}, (), PREFIX)
+
+
+@pytest.mark.parametrize(
+    ("headers", "offers"),
+    [({"authorization": "Bearer alpha"}, ()), ({"authorization": "bearer  beta"}, ()), ({}, ("stretto.msgpack.v1", "stretto-key.beta"))],
+)
+def test_a_known_key_passes(headers: dict[str, str], offers: tuple[str, ...]) -> None:
+    check_key(KEYED, headers, offers, PREFIX)
+
+
+@pytest.mark.parametrize(
+    ("headers", "offers"),
+    [
+        ({}, ()),
+        ({"authorization": "Bearer "}, ()),
+        ({"authorization": "Basic alpha"}, ()),
+        ({"authorization": "Bearer gamma"}, ()),
+        ({"authorization": "Bearer gamma"}, ("stretto-key.alpha",)),
+        ({}, ("stretto-key.",)),
+        ({"authorization": "Bearer alph\u00e9\udce9"}, ()),
+    ],
+)
+def test_a_wrong_or_missing_key_is_refused_without_showing_it(headers: dict[str, str], offers: tuple[str, ...]) -> None:
+    with pytest.raises(Unauthorized) as caught:
+        check_key(KEYED, headers, offers, PREFIX)
+    assert "gamma" not in str(caught.value)
