@@ -98,7 +98,7 @@ class Exchange {
       left -= span.textContent.length;
       span.dataset.state = "spoken";
       if (!rest) continue;
-      const cut = Object.assign(document.createElement("del"), { textContent: rest });
+      const cut = Object.assign(document.createElement("del"), { textContent: rest, className: heard || left + rest.length === 0 ? "first" : "" });
       span.replaceChildren(heard, cut);
     }
     this.#part("tail").textContent = "";

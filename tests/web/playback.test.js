@@ -20,6 +20,7 @@ function player() {
   return {
     send,
     take: (turn, n, value = 0.5) => send({ take: { turn, samples: new Float32Array(n).fill(value) } }),
+    end: (turn) => send({ end: turn }),
     play(n_quanta = 1) {
       const heard = [];
       for (let i = 0; i < n_quanta; i++) {
@@ -48,6 +49,7 @@ test("frames follow each other without a gap and are counted for their turn", ()
   const ramp = Float32Array.from({ length: 300 }, (_, i) => i / 300);
   p.send({ take: { turn: 1, samples: ramp.slice(0, 100) } });
   p.send({ take: { turn: 1, samples: ramp.slice(100) } });
+  p.end(1);
   assert.deepEqual(p.play(3).slice(0, 300), [...ramp]);
   const { frames_played, underruns, queued } = p.report();
   assert.deepEqual({ frames_played, underruns, queued }, { frames_played: 2, underruns: 0, queued: 0 });
@@ -59,6 +61,7 @@ test("the first sample's time is the audio clock's", () => {
   p.play(10);
   const start = globalThis.currentFrame;
   p.take(3, 256);
+  p.end(3);
   p.play(2);
   const [turn] = p.report().turns;
   assert.equal(turn.first_at, start / 24000);
@@ -69,6 +72,7 @@ test("a new turn in the middle of a quantum has counts of its own", () => {
   const p = player();
   p.take(1, 100, 0.1);
   p.take(2, 100, 0.2);
+  p.end(2);
   const heard = p.play(2);
   assert.equal(heard[99].toFixed(1), "0.1");
   assert.equal(heard[100].toFixed(1), "0.2");
@@ -98,7 +102,7 @@ test("late frames of a flushed turn are dropped and the next turn plays at full 
   p.play(1);
   p.send({ flush: 1, isRunning: true });
   p.take(1, 1000);
-  p.take(2, 1000, 0.75); // louder than anything that fades
+  p.take(2, 2000, 0.75); // louder than anything that fades
   const heard = p.play(8);
   assert.ok(p.samplesOf(2) > 700);
   assert.equal(p.samplesOf(2), heard.filter((sample) => sample === 0.75).length);
@@ -130,8 +134,8 @@ test("a pause fades, holds its place, and a resume goes on from there", () => {
 
 test("silence in the middle of a turn is an underrun, and play goes on once 60 ms wait", () => {
   const p = player();
-  p.take(1, 128);
-  p.play(3);
+  p.take(1, 12 * 128);
+  p.play(14);
   assert.equal(p.report().underruns, 0); // it may have been the end
   p.take(1, 480);
   assert.deepEqual(p.play(1), silence(128));
@@ -141,33 +145,53 @@ test("silence in the middle of a turn is an underrun, and play goes on once 60 m
   assert.deepEqual({ underruns, underrun_samples }, { underruns: 1, underrun_samples: 3 * 128 });
 });
 
+test("after a gap a lone frame is held back for at most 100 ms", () => {
+  const p = player();
+  p.take(1, 12 * 128);
+  p.play(14);
+  p.take(1, 480);
+  const heard = p.play(25);
+  assert.equal(heard.findIndex((sample) => sample !== 0), 19 * 128); // 101 ms
+});
+
+test("a turn starts once 60 ms wait, or 30 ms after its first frame", () => {
+  const p = player();
+  p.take(1, 480);
+  assert.deepEqual(p.play(2), silence(256));
+  p.take(1, 2400);
+  assert.equal(p.play(1)[0], 0.5);
+  const late = player();
+  late.take(1, 480);
+  assert.equal(late.play(10).findIndex((sample) => sample !== 0), 6 * 128); // 32 ms
+});
+
 test("a short last frame is not held back once the turn's end is known", () => {
   const p = player();
-  p.take(1, 128);
-  p.play(2);
+  p.take(1, 1536);
+  p.play(13);
   p.take(1, 100);
-  p.send({ end: 1 });
+  p.end(1);
   assert.equal(p.play(1)[0], 0.5);
 });
 
 test("silence between two turns is no underrun", () => {
   const p = player();
-  p.take(1, 128);
-  p.play(5);
-  p.take(2, 128);
-  p.play(2);
+  p.take(1, 1536);
+  p.play(20);
+  p.take(2, 1536);
+  p.play(20);
   assert.equal(p.report().underruns, 0);
 });
 
 test("a reset forgets turns and their numbers", () => {
   const p = player();
-  p.take(5, 1000);
+  p.take(5, 2000);
   p.play(1);
   p.send({ flush: 5, isRunning: true });
   p.play(5);
   p.send({ reset: true });
   assert.deepEqual(p.report().turns, []);
-  p.take(1, 128);
+  p.take(1, 2000);
   assert.equal(p.play(1)[0], 0.5);
 });
 

@@ -7,7 +7,8 @@
 const SLOTS = 4096; // frames that wait; at 20 ms each more than a minute, far above any lead
 const TURNS = 16; // turns whose counts are kept
 const FADE_S = 0.012; // short enough to stop at once, long enough not to click
-const REFILL_S = 0.06; // after running dry, wait for this much, so that one late frame does not make many small gaps
+const REFILL_S = 0.06; // before sound begins, wait for this much: a reply's first frame is 20 ms, and the next may be late
+const PATIENCE_S = { start: 0.03, underrun: 0.1 }; // but no longer than this; after a gap, so that one does not become many
 
 class Playback extends AudioWorkletProcessor {
   constructor() {
@@ -26,6 +27,7 @@ class Playback extends AudioWorkletProcessor {
     this.turn = 0; // turn that played last
     this.isDry = true; // nothing plays, and not because of a pause
     this.gap = 0; // samples of silence since it ran dry
+    this.waited = 0; // those of them in which a frame was there
     this.frames_played = 0;
     this.frames_dropped = 0;
     this.underruns = 0; // silences within a turn
@@ -80,7 +82,7 @@ class Playback extends AudioWorkletProcessor {
   reset() {
     this.flushing = Infinity;
     this.drop();
-    this.flushed = this.ended = this.turn = this.gap = 0;
+    this.flushed = this.ended = this.turn = this.gap = this.waited = 0;
     this.played_turn.fill(0);
   }
 
@@ -107,6 +109,7 @@ class Playback extends AudioWorkletProcessor {
       if (!this.canPlay()) {
         if (this.flushing) this.drop();
         this.gap += n - i;
+        if (this.count > 0) this.waited += n - i;
         this.gain = this.isPaused ? 0 : 1;
         return true;
       }
@@ -122,12 +125,14 @@ class Playback extends AudioWorkletProcessor {
     }
     if (!this.isDry) return true;
     const next = this.turns[this.head];
-    if (next === this.turn && this.ended < next && this.queued < REFILL_S * sampleRate) return false;
-    if (next === this.turn) {
+    const isGap = next === this.turn;
+    const patience_s = isGap ? PATIENCE_S.underrun : PATIENCE_S.start;
+    if (this.ended < next && this.queued < REFILL_S * sampleRate && this.waited < patience_s * sampleRate) return false;
+    if (isGap) {
       this.underruns++;
       this.underrun_samples += this.gap;
     }
-    this.gap = 0;
+    this.gap = this.waited = 0;
     this.isDry = false;
     return true;
   }
