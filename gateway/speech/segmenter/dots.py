@@ -7,7 +7,7 @@ from gateway.speech.segmenter.token import Kind, kind_of, word_before
 from gateway.speech.segmenter.verdict import NEED_LIKELY, NEED_UNLIKELY, Verdict, cut, no
 from gateway.speech.segmenter.view import View
 
-_ZONES = frozenset("EST EDT CST CDT MST MDT PST PDT GMT UTC BST CET CEST IST ET PT CT MT".split())  # noqa: SIM905  # one line, as tables are
+_ATTACHED = frozenset("EST EDT CST CDT MST MDT PST PDT GMT UTC BST CET CEST IST ET PT CT MT KG KGaA".split())  # noqa: SIM905  # one line, as tables are
 _END_OF_TIME = re.compile(r"[ap]\.?m\Z|^m\Z|^etc\Z", re.I)
 """`7 p.m. 7 a.m. is`: a number may begin the next sentence; after `Jan.` or `Inc.` it belongs to the word."""
 _ADVERBIAL_WORDS = 4
@@ -85,7 +85,7 @@ def _judge_ordinal(view: View, number: int, end: int, start: int, word: str) -> 
 def _judge_final(view: View, end: int, start: int, word: str, token: str) -> Verdict:
     """`etc.`, `p.m.`, `Inc.` before a capital: the end, unless a time zone, a title or the main clause of a short start follows."""
     rules = view.rules
-    if word in _ZONES or (word.lower() in rules.never and word.lower() not in rules.starters):
+    if word in _ATTACHED or (word.lower() in rules.never and word.lower() not in rules.starters):
         return no(end)
     if _is_starter(view, start, word):
         return cut(start)

@@ -7,15 +7,29 @@ segments are the same however the text was split into deltas. Joined segments ar
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.speech.segmenter.characters import CLAUSES, CLOSERS, INTEREST, MARKS, NEWLINES, STOPS, is_han, is_speakable
+from gateway.speech.segmenter.characters import CLAUSES, CLOSERS, INTEREST, MARKS, NEWLINES, STOPS, is_speakable
 from gateway.speech.segmenter.closers import judge_closer
-from gateway.speech.segmenter.lengths import DEFAULT, TAIL, SegmentOptions, best_place, is_clause_long_enough, weight
+from gateway.speech.segmenter.lengths import (
+    DEFAULT,
+    HAN_WEIGHT,
+    TAIL,
+    SegmentOptions,
+    best_place,
+    hard_place,
+    is_clause_end,
+    weight,
+)
 from gateway.speech.segmenter.nesting import Nesting
 from gateway.speech.segmenter.rules import rules_for
+from gateway.speech.segmenter.script import language_of
 from gateway.speech.segmenter.stops import judge_stop
 from gateway.speech.segmenter.verdict import NEED_UNLIKELY, Answer, Verdict, cut, no
 from gateway.speech.segmenter.view import View
 
+FIRST_LEAST = 12
+"""The first segment is not cut by length before so many characters."""
+STEP = 64
+"""Characters until a place is looked for again where there was none."""
 BLOCK = 1024
 """Characters read at a time: taking segments off a long buffer costs the square of its length."""
 Cut = Literal["stop", "newline", "clause", "length", "timer", "end"]
@@ -92,8 +106,9 @@ class Segmenter:
 
     def commit_pending(self) -> list[Segment]:
         """End the segment at an open decision that is `likely`; nothing otherwise."""
-        if self._waiting is None or not self._waiting.likely:
+        if self._waiting is None or not self._waiting.likely or not is_speakable(self._buffer):
             return []
+        self._nesting.open.clear()
         self._waiting = None
         self._scan = len(self._buffer)
         return [self._emit(self._scan, "timer")]
@@ -101,7 +116,7 @@ class Segmenter:
     def _limit(self) -> int:
         """Characters after which the length is looked at: the fewest that can reach the limit."""
         chars = self._options.first_chars if self._is_first else self._options.soft_chars
-        return int(chars / 2.4)
+        return int(chars / HAN_WEIGHT)
 
     def _advance(self, final: bool) -> list[Segment]:
         out: list[Segment] = []
@@ -162,8 +177,7 @@ class Segmenter:
             return self._voiced(judge_stop(view, at) if char in STOPS else self._letter_stop(at, final))
         if char in CLAUSES:
             return self._clause(at, final)
-        self._nesting.push(view, at, self._base)
-        return no(at + 1)
+        return no(at + 1) if self._nesting.push(view, at, self._base) else NEED_UNLIKELY
 
     def _newline(self, at: int) -> Verdict:
         self._nesting.open.clear()
@@ -186,14 +200,13 @@ class Segmenter:
         return verdict
 
     def _clause(self, at: int, final: bool) -> Verdict:
-        text, char = self._buffer, self._buffer[at]
-        if not self._is_first or self._nesting.open or char in "、–" or not is_clause_long_enough(text[:at], self._options):
+        """Only the first segment may end at a clause mark, and only with nothing open."""
+        if not self._is_first or self._nesting.open:
             return no(at + 1)
-        if is_han(char) and char != "：":
-            return cut(at + 1)
-        if at + 1 == len(text):
-            return no(at + 1) if final else NEED_UNLIKELY
-        return cut(at + 1) if text[at + 1].isspace() and text[at + 1] not in NEWLINES else no(at + 1)
+        ends = is_clause_end(self._buffer, at, final, self._options)
+        if ends is None:
+            return NEED_UNLIKELY
+        return cut(at + 1) if ends else no(at + 1)
 
     def _too_long(self) -> int:
         """Where to cut at the length limit, or 0 when the limit moved on."""
@@ -201,24 +214,22 @@ class Segmenter:
         limit = options.first_chars if self._is_first else options.soft_chars
         load = weight(head)
         if load < limit:
-            self._check += max(1, int((limit - load) / 2.4))
+            self._check += max(1, int((limit - load) / HAN_WEIGHT))
             return 0
-        least = 12 if self._is_first else TAIL
-        place = best_place(head, len(head) - 1, least)
-        for start, end in self._atoms:
-            if start < self._base + place < end:
-                place = 0
-        if place and is_speakable(head[:place]):
-            self._scan = max(self._scan, len(head)) if self._scan < place else self._scan
+        place = best_place(head, FIRST_LEAST if self._is_first else TAIL)
+        if place and is_speakable(head[:place]) and not self._is_in_atom(place):
             return place
         if len(head) >= options.hard_chars:
-            return len(head)
-        self._check = min(max(len(head) + 64, self._check), max(options.hard_chars, len(head) + 1))
+            return hard_place(head)
+        self._check = min(len(head) + STEP, max(options.hard_chars, len(head) + 1))
         return 0
+
+    def _is_in_atom(self, at: int) -> bool:
+        return any(start < self._base + at < end for start, end in self._atoms)
 
     def _emit(self, at: int, why: Cut) -> Segment:
         text = self._buffer[:at]
-        segment = Segment(text, self._base, self._base + at, why, _ending(text, why), self._language)
+        segment = Segment(text, self._base, self._base + at, why, _ending(text, why), language_of(text, self._language))
         self._buffer = self._buffer[at:]
         self._base += at
         self._scan = max(0, self._scan - at)

@@ -16,6 +16,10 @@ _INTRODUCERS = frozenset(":：,，道说說问問喊叫答曰")
 """A quotation after one of these is a sentence of its own."""
 
 
+_NEVER_FIRST = frozenset("，。！？；：、,;:")
+"""A mark before one of these, or before a single full stop, opens nothing: it is stray."""
+
+
 @dataclass(frozen=True, slots=True)
 class Opened:
     """`at`: offset in the stream. `introduced`: after a colon, comma or verb of saying. `leads`: it begins the sentence."""
@@ -38,14 +42,20 @@ class Nesting:
         while self.open and position - self.open[0].at > REACH:
             del self.open[0]
 
-    def push(self, view: View, at: int, base: int) -> None:
-        """Push when the character at `at` opens something; `base` is the stream offset of the text."""
+    def push(self, view: View, at: int, base: int) -> bool:
+        """Push when the character at `at` opens something; `base` is the stream offset of the text. False: the next character is needed."""
         closers = _closers_for(view, at)
         if not closers or len(self.open) >= DEPTH:
-            return
+            return True
+        after = view.text[at + 1 : at + 3]
+        if len(after) < 2 and not view.final and (not after or after == "."):
+            return False
+        if after[:1] in _NEVER_FIRST or (after[:1] == "." and after[1:] != "."):
+            return True
         head = view.text[max(view.sentence, at - 4) : at].rstrip() or view.carried
         introduced = bool(head) and head[-1] in _INTRODUCERS
         self.open.append(Opened(base + at, closers, view.text[at] not in BRACKETS, introduced, leads_sentence(view, at)))
+        return True
 
     def closed_by(self, char: str) -> int:
         """Index of the entry that `char` closes, or -1."""

@@ -119,8 +119,6 @@ def _judge_glued(view: View, at: int, end: int, run: str) -> Verdict:
         return _judge_dot_by_han(view, at, end)
     if char == "[":
         return _judge_reference(view, end)
-    if char.isupper():
-        return _judge_lost_space(view, at, end)
     if char.isalnum() or char in "@/\\-_":
         return no(end)
     kind, _ = kind_of(view, at)
@@ -151,14 +149,3 @@ def _judge_reference(view: View, at: int) -> Verdict:
     if text[end] != "]" or end == at + 1:
         return no(at)
     return cut(end + 1) if text[end + 1].isspace() and text[end + 1] not in NEWLINES else no(end + 1)
-
-
-def _judge_lost_space(view: View, at: int, end: int) -> Verdict:
-    """`world.That is`: a space was lost where a plain word or number is followed by a frequent first word or a title."""
-    token = token_before(view.text, at)
-    word = word_at(view.text, end, view.final)
-    if word is None:
-        return NEED_UNLIKELY
-    plain = (token.isalpha() and token[-1].islower() and len(token) > 2) or token.replace(",", "").isdigit()
-    known = len(word) > 1 and (word.lower() in view.rules.starters or word.lower() in view.rules.never)
-    return cut(end) if plain and known else no(end)

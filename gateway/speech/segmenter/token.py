@@ -84,7 +84,7 @@ def _number_kind(view: View, start: int, token: str) -> Kind:
     before = word_before(view.text, start)
     if before.lower() in view.rules.labels and leads_sentence(view, start - 1 - len(before)):
         return Kind.MARKER
-    if before[-1:] in (":", "：", ";") and len(token) <= 2:
+    if before[-1:] in (":", "：") and token == "1":
         return Kind.MARKER
     return Kind.ORDINAL if len(token) <= 2 else Kind.PLAIN
 
@@ -93,7 +93,8 @@ def _look_up(text: str, start: int, token: str, rules: Rules) -> Kind | None:
     """Kind by the tables: the spaced form (`z. B.`) first, then the token, then its part after a hyphen."""
     digit = word_before(text, start)[-1:].isdigit()
     if len(token) == 1 and token.isupper():
-        return _listed(token, rules, digit) or _listed(_joined(text, start, token).lower(), rules, digit)
+        joined = _joined(text, start, token).lower()
+        return _listed(token, rules, digit) or (_listed(joined, rules, digit) if len(joined) > 1 else None)
     names = [_joined(text, start, token), token]
     tail = re.split(r"[-/'’&.]", token)[-1]
     if len(tail) > 1:
