@@ -43,6 +43,7 @@ SECURITY_HEADERS = {
     "content-security-policy": "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",  # asked for anew, so that modules of two versions never mix
     "permissions-policy": "microphone=(self)",
 }
 
@@ -70,6 +71,7 @@ class Gateway:
             Route("/readyz", self._ready),
             Route("/metrics", self._metrics),
             WebSocketRoute("/v1/voice", self._voice),
+            Route("/v1/voice", self._explain),
             Mount("/web", StaticFiles(directory=WEB)),
         ]
         self.app = Starlette(routes=routes, middleware=[Middleware(Guard, access=self.access)])
@@ -130,8 +132,17 @@ class Gateway:
             self.admission.connected -= 1
             self.metrics.connections.dec()
 
+    async def _explain(self, request: Request) -> Response:
+        """Why a handshake here would fail (401, 403), or 426: a browser is not told and asks again over HTTP."""
+        try:
+            auth.check_origin(self.access, request.headers.get("origin"), request.headers.get("host"))
+            auth.check_key(self.access, request.headers, (), native.KEY_PREFIX)
+        except StrettoError as error:
+            return JSONResponse({"error": {"code": error.code, "message": str(error)}}, error.http_status)
+        return PlainTextResponse("This address speaks WebSocket.", 426, {"upgrade": "websocket"})
+
     async def _page(self, _: Request) -> Response:
-        return FileResponse(WEB / "index.html", headers={"cache-control": "no-cache"})
+        return FileResponse(WEB / "index.html")
 
     async def _alive(self, _: Request) -> Response:
         return JSONResponse({"status": "alive", "pid": os.getpid()})
