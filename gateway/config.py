@@ -11,7 +11,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 from msgspec import Meta, Struct
@@ -39,7 +39,6 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     hosts: tuple[str, ...] = ()
     tls_certificate: str = ""
     tls_key: str = ""
-    max_connections: PositiveInt = 1024
     drain_s: Positive = 20.0
     debug_stamps: bool = False
 
@@ -77,7 +76,7 @@ class SpeechSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How a reply becomes segments."""
 
     early_first_segment: bool = True
-    emotion: bool = True
+    emotion: bool = False
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -188,6 +187,8 @@ def _explain(message: str, tree: Mapping[str, Any]) -> str:
         unknown = fault.split("`")[1]
         valid = ", ".join(sorted(_fields_of(section)))
         return f"unknown key {f'{section}.' if section else ''}{unknown}; valid here: {valid}"
+    if fault.startswith("Invalid enum value"):
+        return f"{section}: {fault[:1].lower()}{fault[1:]}, expected one of {', '.join(sorted(_choices_of(section)))}"
     got: Any = tree
     for part in section.split("."):
         got = got.get(part) if isinstance(got, Mapping) else None
@@ -199,6 +200,15 @@ def _fields_of(section: str) -> tuple[str, ...]:
     for part in filter(None, section.split(".")):
         kind = Persona if part == "personas" else {f.name: f.type for f in msgspec.structs.fields(kind)}[part]
     return tuple(f.name for f in msgspec.structs.fields(kind))
+
+
+def _choices_of(section: str) -> tuple[str, ...]:
+    """The words that a key takes; the key's type is a `Literal`, or a tuple of them."""
+    kind: Any = Settings
+    for part in section.split("."):
+        kind = {f.name: f.type for f in msgspec.structs.fields(kind)}[part]
+    choices = get_args(kind)
+    return get_args(choices[0]) or choices
 
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})

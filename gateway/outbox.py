@@ -60,7 +60,10 @@ class Outbox:
         return self._seq
 
     def put(self, event: ServerEvent) -> None:
-        """Queue a frame; a frame of a dropped turn is forgotten. Raises `SlowReader` when the peer has not read control frames for so long that they overflow."""
+        """Queue a frame; one of a dropped turn is forgotten.
+
+        Raises `SlowReader` when the peer has not read control frames for so long that they overflow.
+        """
         turn = getattr(event, "turn", None)
         if turn in self._dropped:
             if not isinstance(event, _ENDS_ITS_TURN):
