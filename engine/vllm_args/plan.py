@@ -1,0 +1,22 @@
+"""What to run, and how: the last form of the settings before vLLM."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """`arguments` of `AsyncEngineArgs` (`optional` ones are left out where the installed vLLM lacks them), `environment` set before vLLM is
+    imported, `template` options of the chat template, `sampling` defaults that a request may not set."""
+
+    model: str
+    arguments: dict[str, Any]  # Any: values of vLLM's own types
+    optional: frozenset[str] = frozenset()
+    environment: dict[str, str] = {}
+    template: dict[str, Any] = {}
+    sampling: dict[str, Any] = {}
+    open_requests: int = 256
+    canary_s: float = 15.0
+    hung_s: float = 20.0
