@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from gateway import bench, talk
 from gateway.config import ConfigError, load
 
 
@@ -25,6 +26,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="stretto", description="A real-time voice gateway: one WebSocket in, a spoken reply out.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="run the gateway and its page on one port"))
+    talking = commands.add_parser("talk", help="say something to a running gateway and hear the answer")
+    talk.add_arguments(talking)
+    talking.set_defaults(command=talk.run)
+    measuring = commands.add_parser("bench", help="measure a running gateway with scripted conversations")
+    bench.add_arguments(measuring)
+    measuring.set_defaults(command=bench.run)
     return parser
 
 
