@@ -7,11 +7,15 @@ too little.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.speech.normalizer import Spoken
+
+# White space, and opening or paired marks that lead on to a word that was not heard.
+_OPEN_END = re.compile(r"(?:\s+[^\w\s]*|[\s(\[{“‘「『（《【〈¿¡])*\Z")
 
 # Hiragana and katakana, Han, Hangul, compatibility Han, Han beyond the first plane.
 _SYLLABLES = (("\u3040", "\u30ff"), ("\u3400", "\u9fff"), ("\uac00", "\ud7a3"), ("\uf900", "\ufaff"), ("\U00020000", "\U0003ffff"))
@@ -77,17 +81,34 @@ def _by_words(said: str, heard_ms: float, words: Sequence[WordTiming]) -> int:
 
 
 def _whole_words(text: str, end: int) -> int:
-    """Back to the start of a word that was only begun, then over the marks that close the last whole one."""
-    while 0 < end < len(text) and _joined(text[end - 1], text[end]):
-        end -= 1
-    while end < len(text) and _closes(text[end]):
+    """Back to the start of a word that was only begun, or on over the marks that close a whole one; no opening mark at the end."""
+    if _is_inside_word(text, end):
+        while end and _is_word_part(text[end - 1]):
+            end -= 1
+    elif end and not text[end - 1].isspace():
+        closed = end
+        while closed < len(text) and _closes(text[closed]):
+            closed += 1
+        end = end if _is_inside_word(text, closed) else closed
+    return len(_OPEN_END.sub("", text[:end]))
+
+
+def _is_inside_word(text: str, end: int) -> bool:
+    """Whether the unbroken run around `end` began before it and still has something to say behind it."""
+    if not 0 < end < len(text) or not _is_word_part(text[end - 1]):
+        return False
+    while end < len(text) and _is_word_part(text[end]):
+        if unicodedata.category(text[end])[0] in "LN":
+            return True
         end += 1
-    return len(text[:end].rstrip())
+    return False
 
 
-def _joined(left: str, right: str) -> bool:
-    inside = not left.isspace() and not right.isspace() and not is_syllable(left) and not is_syllable(right)
-    return inside and not _closes(right)
+def _is_word_part(ch: str) -> bool:
+    # Punctuation of the wide scripts and dashes part words without a space; an apostrophe or a hyphen does not.
+    if ch.isspace() or is_syllable(ch):
+        return False
+    return ch in "’‑" or not (ord(ch) >= 0x2000 and unicodedata.category(ch)[0] == "P")
 
 
 def _closes(ch: str) -> bool:

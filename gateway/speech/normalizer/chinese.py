@@ -67,8 +67,8 @@ def _say_unit_range(match: re.Match[str]) -> str:
 
 def _say_thousands(match: re.Match[str]) -> str | None:
     # 8k is a sum, 4K a screen.
-    value = float(match[1].replace(",", "")) * 1000
-    return number(str(int(value))) if value == int(value) else None
+    whole, _, fraction = match[1].replace(",", "").partition(".")
+    return number(whole + f"{fraction:0<3}") if len(fraction) <= 3 and whole.strip("0") else None
 
 
 def _say_version(match: re.Match[str]) -> str:
@@ -88,8 +88,8 @@ def _number_in_list(match: re.Match[str]) -> str:
 
 
 _LISTS = (
-    rule("numbers", r"(?:\A|(?<=\n))\s*(\d{1,2})[.．)）]\s*(?!\d)(?=\S)", _number_in_list),
-    rule("numbers", r"(?:\A|(?<=\n))\s*([①-⑳])\s*", _number_in_list),
+    rule("numbers", r"(?:\A|(?<=\n))[ \t]*(\d{1,2})[.．)）]\s*(?!\d)(?=\S)", _number_in_list),
+    rule("numbers", r"(?:\A|(?<=\n))[ \t]*([①-⑳])\s*", _number_in_list),
 )
 _MONEY = (
     rule("money", rf"(?<![A-Za-z]){_SYMBOL}{_M}{_SCALE}(?:{_DASH}[¥￥$€£]?{_M}{_SCALE})?(?![\d.]\d)", _say_money),

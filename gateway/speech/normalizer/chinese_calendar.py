@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gateway.speech.normalizer.chinese_numbers import cardinal, counted, digits, number
-from gateway.speech.normalizer.rules import rule
+from gateway.speech.normalizer.rules import after, before, rule
 
 _DASH = r"\s?[-–—~～至到]\s?"
 _CLOCK = r"(\d{1,2})[:：]([0-5]\d)(?:[:：]([0-5]\d))?(?![\d:：])"
@@ -25,7 +25,7 @@ def _say_date(match: re.Match[str]) -> str | None:
 
 def _say_year(match: re.Match[str]) -> str | None:
     # A round number of years ago is a span of time.
-    if match[1].endswith("00") and re.match(r"年(?:前|以前|之前|来|的历史|历史|后)", match.string[match.end() :]):
+    if match[1].endswith("00") and re.match(r"年(?:前|以前|之前|来|的历史|历史|后)", after(match)):
         return None
     return _year(match[1])
 
@@ -48,13 +48,13 @@ def _say_clocks(match: re.Match[str]) -> str | None:
 
 
 def _say_ratio(match: re.Match[str]) -> str | None:
-    if len(match[2]) == 2 and not _RATIO_CUES.search(match.string):
+    if len(match[2]) == 2 and not _RATIO_CUES.search(before(match) + after(match)):
         return None
     return f"{number(match[1])}比{number(match[2])}"
 
 
 def _say_score(match: re.Match[str]) -> str | None:
-    return f"{number(match[1])}比{number(match[2])}" if _RATIO_CUES.search(match.string) else None
+    return f"{number(match[1])}比{number(match[2])}" if _RATIO_CUES.search(before(match) + after(match)) else None
 
 
 def _say_phone(match: re.Match[str]) -> str:
@@ -71,6 +71,7 @@ def _say_mobile(match: re.Match[str]) -> str:
 PHONES = (
     rule("phones", r"(?<!\d)\+\d{1,3}(?:[ -]?\d{2,4}){2,5}(?!\d)", _say_phone),
     rule("phones", r"(?<![\d.])1[3-9]\d[ -]?\d{4}[ -]?\d{4}(?![\d.]\d|\d)", _say_mobile),
+    rule("phones", r"(?<![\d.-])\d{3}-\d{3}-\d{4}(?![\d-])", _say_phone),
     rule("phones", r"(?<![\d.])(?:0\d{2,3}|400|800)-\d{3,4}-?\d{4}(?!\d)", _say_phone),
     rule("phones", r"(?:(?<=打)|(?<=拨)|(?<=呼叫)|(?<=热线)|(?<=客服))\s?(?:11\d|12[02]|911|12\d{3}|1\d{4}|9[56]\d{3})(?!\d)", _say_phone),
 )

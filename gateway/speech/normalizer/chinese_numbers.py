@@ -10,7 +10,7 @@ _LONGEST = 16  # digits; longer numbers are read digit by digit
 
 def digits(text: str, one: str = "幺") -> str:
     """Digit by digit; in a number that identifies, 1 is said 幺."""
-    return "".join(one if ch == "1" else _DIGITS[int(ch)] for ch in text if ch.isascii() and ch.isdigit())
+    return "".join(one if ch == "1" else _DIGITS[int(ch)] for ch in text if ch.isdecimal())
 
 
 def cardinal(number: int) -> str:

@@ -9,7 +9,7 @@ from gateway.speech.normalizer.english_calendar import DATES, PHONES, TIMES, YEA
 from gateway.speech.normalizer.english_numbers import cardinal, digits, number, ordinal
 from gateway.speech.normalizer.english_quantities import FRACTIONS, MATH, MONEY, NUMBERS, PERCENTS, RANGES, RATIOS, UNITS
 from gateway.speech.normalizer.english_tables import COUNTED, STREETS, TITLES, WORDS
-from gateway.speech.normalizer.rules import rule
+from gateway.speech.normalizer.rules import DASH, NUMBER, after, before, rule
 
 
 def _any(words: dict[str, str]) -> str:
@@ -18,17 +18,22 @@ def _any(words: dict[str, str]) -> str:
 
 def _ends(match: re.Match[str]) -> str:
     """The stop of an abbreviation also ends the sentence where nothing, or a capital, follows."""
-    rest = match.string[match.end() :].lstrip(" \"'”’)*_\n")
+    rest = after(match).lstrip(" \"'”’)*_\n")
     return "." if match[0].endswith(".") and not rest else ""
 
 
 def _say_street(match: re.Match[str]) -> str | None:
-    name = re.search(r"(\S+)\s\Z", match.string[: match.start()])
+    name = re.search(r"(\S+)\s\Z", before(match))
     if not name or not name[1][0].isupper():
         return None
-    rest = match.string[match.end() :].lstrip(" ")
+    rest = after(match).lstrip(" ")
     ends = match[0].endswith(".") and (not rest or rest[0].isupper())
     return STREETS[match[1]] + ("." if ends else "")
+
+
+def _say_counted(match: re.Match[str]) -> str:
+    word, first, last = match.groups()
+    return f"{COUNTED[word]} {number(first)}" + (f" to {number(last)}" if last else "")
 
 
 def _say_dotted(match: re.Match[str]) -> str:
@@ -46,10 +51,13 @@ def _say_ordinal(match: re.Match[str]) -> str | None:
     return ordinal(int(digits_)) if len(digits_) <= 9 else None
 
 
+# What follows these is a code, said digit by digit.
+_CODE_CUE = re.compile(r"\b(?:password|passcode|PIN|pin|code|ZIP|zip|extension|ID|account number|serial number)(?: code)?(?: is|:)? \Z")
 _CODES = (
     rule("codes", r"(?<![\w.])[vV]?(\d{1,3}(?:\.\d{1,3}){2,3})(?![\w]|\.\d)", _say_dotted),
     rule("codes", r"(?<![\w.])[vV](\d+(?:\.\d+)*)(?!\w|\.\d)", _say_dotted),
-    rule("codes", rf"(?<![\w.&]){_any(COUNTED)}\s?(?=\d)", lambda m: COUNTED[m[1]] + " "),
+    rule("codes", rf"(?<![\w.&]){_any(COUNTED)}\s?({NUMBER})(?:{DASH}({NUMBER}))?(?!\w|\.\d)", _say_counted),
+    rule("codes", r"(?<![\w.,])(\d{4,8})(?![\w,]|\.\d)", lambda m: digits(m[1]) if _CODE_CUE.search(before(m)) else None),
     rule("codes", r"(?<![\w.,])(0\d+|\d{9,})(?![\w,]|\.\d)", lambda m: digits(m[1])),
     rule("codes", r"(?<![\w.,])(\d)([KG])\b", lambda m: f"{number(m[1])} {m[2]}" if m[0] in ("4K", "8K", "3G", "4G", "5G", "6G") else None),
 )
@@ -58,7 +66,7 @@ _ABBREVIATIONS = (
     rule("abbreviations", rf"\b{_any(TITLES)}\.(?=\s+(?:[A-Z]|and [A-Z]))", lambda m: TITLES[m[1]]),
     rule("abbreviations", rf"(?<![\w.]){_any(WORDS)}(?!\w)", lambda m: WORDS[m[1]] + _ends(m)),
     rule("abbreviations", r"\bw/ ?(?=[a-z])", "with "),
-    rule("abbreviations", r"\band/or\b", "and or"),
+    rule("abbreviations", r"(?<=[a-z])/(?=[a-z]{2})", " "),
     rule("abbreviations", r"(?<=\w)\s?&\s?(?=\w)", " and "),
     rule("abbreviations", r"(?<![\w@])@(?=\w)", "at "),
     rule("abbreviations", r"(?<=\s)@(?=\s)", "at"),
@@ -66,7 +74,7 @@ _ABBREVIATIONS = (
     rule("abbreviations", r"\bC\+\+(?!\w)", "C plus plus"),
     rule("abbreviations", r"\s?(?:→|⇒|->|=>)\s?", " to "),
 )
-_LISTS = (rule("numbers", r"(?:\A|(?<=\n))\s*(\d{1,3})[.)]\s+(?=\S)", lambda m: f"{cardinal(int(m[1]))}, "),)
+_LISTS = (rule("numbers", r"(?:\A|(?<=\n))[ \t]*(\d{1,3})[.)]\s+(?=\S)", lambda m: f"{cardinal(int(m[1]))}, "),)
 _ORDINALS = (rule("ordinals", r"(?<![\w.,])(\d{1,3}(?:,\d{3})+|\d+)(?:st|nd|rd|th)\b", _say_ordinal),)
 
 ENGLISH = (
@@ -79,9 +87,9 @@ ENGLISH = (
     *PERCENTS,
     *_CODES,
     *YEARS,
+    *FRACTIONS,
     *UNITS,
     *RATIOS,
-    *FRACTIONS,
     *MATH,
     *_ORDINALS,
     *_ABBREVIATIONS,

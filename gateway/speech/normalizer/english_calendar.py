@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gateway.speech.normalizer.english_numbers import cardinal, digits, ordinal, plural, year
-from gateway.speech.normalizer.rules import DASH, rule
+from gateway.speech.normalizer.rules import DASH, after, before, rule
 
 
 def _set(words: str) -> frozenset[str]:
@@ -84,7 +84,7 @@ def _clock(hour: str, minute: str, second: str | None, half: str | None) -> str 
 
 def _stop(match: re.Match[str]) -> str:
     """The stop of `p.m.` also ends the sentence where nothing follows."""
-    return "." if match[0].endswith(".") and not match.string[match.end() :].strip(" \"'”’)*_\n") else ""
+    return "." if match[0].endswith(".") and not after(match).strip(" \"'”’)*_\n") else ""
 
 
 def _say_clocks(match: re.Match[str]) -> str | None:
@@ -105,18 +105,16 @@ def _say_hours(match: re.Match[str]) -> str:
 
 
 def _say_year(match: re.Match[str]) -> str | None:
-    before = re.findall(r"[A-Za-z]+", match.string[: match.start()])
-    after = re.match(r"\s+([A-Za-z]+)", match.string[match.end() :])
-    following = after[1] if after else ""
-    counts = (following.endswith("s") and following.islower() and following not in _VERBS) or following in _COUNTED
-    number = int(match[1])
-    if counts:
+    ahead = before(match)
+    cue = re.search(r"([A-Za-z]+)[ ,'(]*\Z", ahead)
+    behind = re.match(r"\s+([A-Za-z]+)", after(match))
+    following = behind[1] if behind else ""
+    if following in _COUNTED or (following.endswith("s") and following.islower() and following not in _VERBS):
         return None
-    starts = not match.string[: match.start()].strip()
-    cued = before and before[-1].lower() in _YEAR_CUES and match.string[: match.start()].rstrip(" ,'(").endswith(before[-1])
-    if cued or (1900 <= number <= 2099 and (starts or not following or following[0].isupper())):
-        return year(number)
-    return None
+    number = int(match[1])
+    is_cued = cue is not None and cue[1].lower() in _YEAR_CUES
+    stands_alone = not ahead.strip() or not following or following[0].isupper()
+    return year(number) if is_cued or (1900 <= number <= 2099 and stands_alone) else None
 
 
 def _say_years(match: re.Match[str]) -> str | None:

@@ -61,7 +61,7 @@ def ordinal(number: int) -> str:
 
 def digits(text: str, zero: str = "zero") -> str:
     """Digit by digit; anything else is left out."""
-    return " ".join(zero if ch == "0" else _ONES[int(ch)] for ch in text if ch.isascii() and ch.isdigit())
+    return " ".join(zero if ch == "0" else _ONES[int(ch)] for ch in text if ch.isdecimal())
 
 
 def number(written: str) -> str:

@@ -6,7 +6,7 @@ import re
 
 from gateway.speech.normalizer.english_numbers import cardinal, hundreds, is_one, number, ordinal, plural
 from gateway.speech.normalizer.english_tables import CURRENCIES, UNIT_NAMES, VULGAR
-from gateway.speech.normalizer.rules import DASH, NUMBER, rule
+from gateway.speech.normalizer.rules import DASH, NUMBER, after, before, rule
 
 _SIGN = r"(?:(?<![\w)\]])[-−–])?"
 _N = rf"(?<![\w.])({_SIGN}{NUMBER})"
@@ -30,7 +30,7 @@ def signed(written: str) -> str:
 
 def _is_attribute(match: re.Match[str]) -> bool:
     """`a 10 cm gap`: a measure in front of its noun is singular."""
-    return bool(re.search(r"\b[Aa]n?\s$", match.string[: match.start()]) and re.match(r"\s[a-z]", match.string[match.end() :]))
+    return bool(re.search(r"\b[Aa]n?\s$", before(match)) and re.match(r"\s[a-z]", after(match)))
 
 
 def _money(currency: str, amount: str, scale: str | None, attribute: bool) -> str:
@@ -99,11 +99,16 @@ def _fraction(top: int, bottom: int) -> str:
 
 def _say_fraction(match: re.Match[str]) -> str | None:
     top, bottom = int(match[1]), int(match[2])
-    if bottom in (10, 100) and re.search(r"\b(?:a|an|score|rate|rated|it|got|is)\s$", match.string[: match.start()]):
+    if bottom in (10, 100) and re.search(r"\b(?:a|an|score|rate|rated|it|got|is)\s$", before(match)):
         return f"{cardinal(top)} out of {cardinal(bottom)}"
     if bottom and top < bottom <= 100 and len(match[1]) <= 2:
         return _fraction(top, bottom)
     return f"{number(match[1])} over {number(match[2])}" if bottom else None
+
+
+def _say_part_of_unit(match: re.Match[str]) -> str | None:
+    top, bottom = int(match[1]), int(match[2])
+    return f"{_fraction(top, bottom)} {_unit(match[3], True)}" if top < bottom else None
 
 
 def _say_mixed(match: re.Match[str]) -> str | None:
@@ -159,6 +164,7 @@ UNITS = (
 )
 RATIOS = (rule("ratios", r"(?<![\w.:])(\d{1,3}):(\d{1,3})(?![\w:]|\.\d)", lambda m: f"{number(m[1])} to {number(m[2])}"),)
 FRACTIONS = (
+    rule("fractions", rf"(?<![\w.,/])(\d{{1,2}})/(\d{{1,2}}){_UNIT}", _say_part_of_unit),
     rule("fractions", r"(?<![\w.,/])(\d{1,3}) (\d{1,2})/(\d{1,3})(?![\w/]|\.\d)", _say_mixed),
     rule("fractions", r"(?<![\w.,/])(\d{1,4})/(\d{1,4})(?![\w/]|\.\d)", _say_fraction),
     rule("fractions", r"(?<![\w.,])(\d{1,3})?\s?([" + "".join(VULGAR) + "])", _say_vulgar),
@@ -188,11 +194,12 @@ MATH = (
     rule("math", r"(?<=\w)\s?±\s?(?=\d)", " plus or minus "),
     rule("math", r"±\s?", "plus or minus "),
     rule("math", r"(?<![\w)])\+(?=\d)", "plus "),
-    rule("math", r"(?<=\d)\+(?!\w)", " plus"),
+    rule("math", r"(?<=\d)\+(?!\w)|(?<=\b[A-F])\+(?![\w+])", " plus"),
+    rule("math", r"(?<=[A-Za-z])\+(?=[A-Za-z\d]\b)", " plus "),
 )
 RANGES = (rule("ranges", rf"(?<![\w.,/-])(?<!\d[-–]){_M}[-‐‑–—−~～]{_M}(?![\w/]|[-–.,]\d)", lambda m: f"{number(m[1])} to {number(m[2])}"),)
 NUMBERS = (
-    rule("numbers", rf"{_N}(K|M|bn|B)(?!\w)", lambda m: None if m[0] in ("4K", "8K") else _say_counted(m)),
+    rule("numbers", rf"{_N}(k|K|M|bn|B)(?!\w)", lambda m: None if m[0] in ("4K", "8K") else _say_counted(m)),
     rule("numbers", rf"{_N}x(?!\w)", lambda m: f"{signed(m[1])} times"),
     rule("numbers", rf"{_N}(?![^\W²³]|\.\d|,\d{{3}}\b)", _say_number),
 )

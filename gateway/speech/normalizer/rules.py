@@ -56,6 +56,19 @@ def _always(words: str) -> Callable[[re.Match[str]], str | None]:
     return lambda _: words
 
 
+_CONTEXT = 40  # characters that a rule looks around; it keeps the rules linear in the length of the text
+
+
+def before(match: re.Match[str]) -> str:
+    """The text in front of a match, as far as a rule may look."""
+    return match.string[max(0, match.start() - _CONTEXT) : match.start()]
+
+
+def after(match: re.Match[str]) -> str:
+    """The text behind a match, as far as a rule may look."""
+    return match.string[match.end() : match.end() + _CONTEXT]
+
+
 class Claims:
     """The stretches of one text that are spoken for."""
 

@@ -53,10 +53,15 @@ def speak(text: str, edits: Iterable[Edit]) -> Spoken:
         at = edit.end
     out.append(text[at:])
     written += range(at, len(text))
-    return Spoken("".join(out), (*written, len(text)))
+    return Spoken("".join(out), _from_start([*written, len(text)]))
 
 
 def respeak(spoken: Spoken, edits: Iterable[Edit]) -> Spoken:
     """Spoken text with further edits, offsets in it, still leading back to the first written text."""
     last = speak(spoken.text, edits)
-    return Spoken(last.text, tuple(spoken.written_offset(offset) for offset in last._written[:-1]) + spoken._written[-1:])
+    return Spoken(last.text, _from_start([*map(spoken.written_offset, last._written[:-1]), spoken._written[-1]]))
+
+
+def _from_start(written: list[int]) -> tuple[int, ...]:
+    # Before anything is said nothing is heard, not even marks in front of the first word.
+    return (0, *written[1:])

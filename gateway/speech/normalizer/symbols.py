@@ -15,9 +15,9 @@ _EMOJI = (
     "\ufe0e\ufe0f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0020-\U000e007f\u00ad"
 )
 _CLEAN = re.compile(
-    rf"(?P<emoji>(?:[ \t]*[{_EMOJI}]+)+[ \t]*)"
+    rf"(?P<emoji>[{_EMOJI}]+)"
     r"|(?P<line>(?:(?<=\n)|\A)[ \t]*(?:\#{1,6}(?=\s)|>+|[-*+](?=\s)|\|)[ \t]*)"
-    r"|(?P<cell>[ \t]*\|[ \t]*)"
+    r"|(?P<cell>\|+)"
     r"|(?P<under>(?<=[A-Za-z0-9])_+(?=[A-Za-z0-9]))"
     r"|(?P<cite>(?<=[\w.,;!?。，！？”])\[\d{1,3}\])"
     r"|(?P<mark>[*_~～`\[\]{}<>\\^#=]+)"
@@ -29,7 +29,10 @@ _CLEAN = re.compile(
 )
 _WIDE = re.compile("[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
 # In front of the first word only what belongs to it may stand: a stop there was carried over from the segment before.
-_TIDY = re.compile(r"\A[\s!?.,;:…—–)\]】」』》！？。，；：、）’·|/]+|\s+\Z|\s+(?=[,.!?;:，。！？；：、…](?:\s|\Z))|(?P<gap>\s{2,})")
+_TIDY = re.compile(
+    r"\A[\s!?.,;:…—–)\]】」』》！？。，；：、）’”»·|/]+|\s+\Z|(?<=[，。！？；：、]) +"
+    r"|\s+(?=[,.!?;:，。！？；：、…](?:\s|\Z))|(?P<gap>\s{2,})"
+)
 
 
 def clean(text: str) -> list[Edit]:
@@ -51,10 +54,9 @@ def _say(match: re.Match[str], text: str) -> str:
     kind, found = match.lastgroup, match[0]
     before, after = text[match.start() - 1 : match.start()], text[match.end() : match.end() + 1]
     if kind == "emoji":
-        joins = before.isalnum() and after.isalnum() and not _WIDE.match(before) and not _WIDE.match(after)
-        return " " if (before and after and found != found.strip()) or joins else ""
+        return " " if before.isalnum() and after.isalnum() and not _WIDE.match(before) and not _WIDE.match(after) else ""
     if kind == "cell":
-        return "" if not after or after.isspace() or not before else "，" if _WIDE.match(before) else ", "
+        return _between_cells(text[max(0, match.start() - 8) : match.start()].rstrip()[-1:], text[match.end() : match.end() + 8].strip())
     if kind in ("under", "space"):
         return " "
     if kind == "ellipsis":
@@ -62,6 +64,12 @@ def _say(match: re.Match[str], text: str) -> str:
     if kind in ("stops", "again"):
         return _one_stop(found)
     return "—" if kind == "dash" else ""
+
+
+def _between_cells(before: str, after: str) -> str:
+    if not after or not before or before in "\n,，":
+        return ""
+    return "，" if _WIDE.match(before) else ", "
 
 
 def _one_stop(found: str) -> str:
