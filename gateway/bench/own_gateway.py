@@ -43,7 +43,7 @@ async def own_gateway(n_sessions: int) -> AsyncGenerator[OwnGateway, None]:
     process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.PIPE)
     try:
         assert process.stderr is not None, "the process was made with a pipe"
-        port = await _port(process.stderr)
+        port = await announced_port(process.stderr)
         async with asyncio.TaskGroup() as tasks:
             drain = tasks.create_task(_discard(process.stderr), name="own gateway's stderr")
             try:
@@ -55,7 +55,8 @@ async def own_gateway(n_sessions: int) -> AsyncGenerator[OwnGateway, None]:
         await _stop(process)
 
 
-async def _port(stderr: asyncio.StreamReader) -> int:
+async def announced_port(stderr: asyncio.StreamReader) -> int:
+    """The port in the gateway's `ready:` line. Raises `ConnectFailed` with its last words."""
     said: list[str] = []
     try:
         async with asyncio.timeout(START_S):
