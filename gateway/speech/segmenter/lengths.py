@@ -15,26 +15,7 @@ TAIL = 8
 LIST_HAN = 8
 """`、` parts the items of a list: only after so many Han characters."""
 _RANKS = ("。！？!?।؟", "；;؛", "，,：:—،", "、")
-_CONJUNCTIONS = (
-    "and",
-    "but",
-    "so",
-    "because",
-    "or",
-    "which",
-    "while",
-    "when",
-    "that",
-    "und",
-    "aber",
-    "weil",
-    "et",
-    "mais",
-    "y",
-    "pero",
-    "и",
-    "но",
-)
+_CONJUNCTIONS = tuple("and but so because or which while when that und aber weil et mais y pero и но".split())  # noqa: SIM905  # a table
 _HAN_CONJUNCTIONS = ("但是", "所以", "因为", "因為", "而且", "不过", "不過", "然后", "然後", "如果", "并且", "或者")
 _JOINERS = frozenset("\u200d\ufe0f\ufe0e\u20e3")
 
@@ -75,7 +56,11 @@ def is_clause_end(text: str, at: int, final: bool, options: SegmentOptions) -> b
     after = text[at + 1]
     if is_han(mark):
         return not after.isdigit() and after not in "\n"
-    return after.isspace() and after != "\n"
+    if not after.isspace() or after == "\n":
+        return False
+    if at + 2 == len(text):
+        return False if final else None
+    return not text[at + 2].isdigit()  # `Jan. 3, 1990`
 
 
 def _is_long_enough(head: str, mark: str, options: SegmentOptions) -> bool:

@@ -65,7 +65,6 @@ class Segmenter:
         self._waiting: Verdict | None = None
         self._is_first = options.early_first
         self._check = self._limit()
-        self._is_voiced = False
 
     def feed(self, text: str, atomic: bool = False) -> list[Segment]:
         """Segments that became complete through this text; `atomic` text is never cut inside."""
