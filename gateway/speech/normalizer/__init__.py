@@ -13,7 +13,7 @@ from gateway.speech.normalizer.chinese import CHINESE
 from gateway.speech.normalizer.english import ENGLISH
 from gateway.speech.normalizer.rules import VOICE_READS, Claims, Rule
 from gateway.speech.normalizer.spoken import Edit, Spoken, respeak, speak
-from gateway.speech.normalizer.symbols import clean, is_speakable, tidy
+from gateway.speech.normalizer.symbols import citations, clean, is_speakable, tidy
 
 __all__ = ["VOICE_READS", "AtomSpan", "Spoken", "normalize"]
 
@@ -49,6 +49,7 @@ def normalize(text: str, language: str, *, atoms: Sequence[AtomSpan] = (), voice
         if atom.spoken is not None:
             claims.add(Edit(atom.start, atom.end, normalize(atom.spoken, language, voice_reads=voice_reads).text))
     if _may_need_rules(text):
+        claims.add_all(citations(text))
         claims.ask(text, rules, voice_reads)
     claims.add_all(clean(text))
     spoken = speak(text, claims.ordered())

@@ -8,12 +8,12 @@ from gateway.speech.normalizer.rules import Rule, rule
 
 _SCHEME = r"(?:https?://|mailto:)"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
-_HOST = rf"{_LABEL}(?:\.{_LABEL})+"
+_HOST = rf"(?:{_LABEL}\.)+[A-Za-z][A-Za-z0-9-]{{0,61}}[A-Za-z]"
 _PATH = r"(?:[/?#][A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]*[A-Za-z0-9/=&#_-]|/)?"
 # A bare name needs a known ending: `first.second` is more often a missing space than an address.
 _ENDINGS = r"(?:com|org|net|io|ai|dev|edu|gov|cn|de|fr|uk|jp|info|app|me|tv|co|xyz|eu|ch|us|ca|au|in|br|ru|kr|tech|site|online|cloud|wiki)"
 _MAIL = rf"(?<![\w.])[A-Za-z0-9][\w.+-]{{0,63}}@{_HOST}"
-_FULL = rf"{_SCHEME}(?:[\w.+-]{{1,64}}@)?(?:{_HOST}|localhost|{_LABEL})(?::\d+)?{_PATH}"
+_FULL = rf"{_SCHEME}(?:[\w.+-]{{1,64}}@)?{_LABEL}(?:\.{_LABEL})*(?::\d+)?{_PATH}"
 _BARE = rf"(?<![\w@.])(?:www\.{_HOST}|(?:{_LABEL}\.)+{_ENDINGS})(?![\w-])(?::\d+)?{_PATH}"
 
 

@@ -107,7 +107,7 @@ _UNIT_RULES = (
 _IDENTIFIED = "|".join(f"(?<={word})" for word in IDENTIFIERS)
 _CODES = (
     rule("codes", r"(?<![A-Za-z0-9.])([vV]|版本\s?(?=\d+\.\d+\.))?(\d{1,3}(?:\.\d{1,3}){2,3})(?![\d]|\.\d)", _say_version),
-    rule("codes", r"(?<![A-Za-z])([vV])(\d+(?:\.\d+)?)(?![\d]|\.\d)", _say_version),
+    rule("codes", r"(?<![A-Za-z.])([vV])(\d+(?:\.\d+)?)(?![\d]|\.\d)", _say_version),
     rule("codes", r"(?<![A-Za-z])[Nn][Oo]\.?\s?(\d+)(?!\d|\.\d)", lambda m: f"第{number(m[1])}"),
     rule("codes", r"#(\d+)(?!\d)", lambda m: f"{number(m[1])}号"),
     rule("codes", rf"(?:{_IDENTIFIED})([是为：:\s]{{0,2}})(\d{{3,}})(?!\d|\.\d)", lambda m: m[1].replace(":", "：") + digits(m[2])),

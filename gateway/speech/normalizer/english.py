@@ -70,6 +70,7 @@ _ABBREVIATIONS = (
     rule("abbreviations", r"(?<=\w)\s?&\s?(?=\w)", " and "),
     rule("abbreviations", r"(?<![\w@])@(?=\w)", "at "),
     rule("abbreviations", r"(?<=\s)@(?=\s)", "at"),
+    rule("abbreviations", r"(?<=\w)@(?=\w)", " at "),
     rule("abbreviations", r"\b([CFJ])#(?!\w)", lambda m: f"{m[1]} sharp"),
     rule("abbreviations", r"\bC\+\+(?!\w)", "C plus plus"),
     rule("abbreviations", r"\s?(?:→|⇒|->|=>)\s?", " to "),

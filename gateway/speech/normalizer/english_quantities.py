@@ -99,7 +99,7 @@ def _fraction(top: int, bottom: int) -> str:
 
 def _say_fraction(match: re.Match[str]) -> str | None:
     top, bottom = int(match[1]), int(match[2])
-    if bottom in (10, 100) and re.search(r"\b(?:a|an|score|rate|rated|it|got|is)\s$", before(match)):
+    if bottom in (10, 100) and top <= bottom:
         return f"{cardinal(top)} out of {cardinal(bottom)}"
     if bottom and top < bottom <= 100 and len(match[1]) <= 2:
         return _fraction(top, bottom)
@@ -199,7 +199,7 @@ MATH = (
 )
 RANGES = (rule("ranges", rf"(?<![\w.,/-])(?<!\d[-–]){_M}[-‐‑–—−~～]{_M}(?![\w/]|[-–.,]\d)", lambda m: f"{number(m[1])} to {number(m[2])}"),)
 NUMBERS = (
-    rule("numbers", rf"{_N}(k|K|M|bn|B)(?!\w)", lambda m: None if m[0] in ("4K", "8K") else _say_counted(m)),
+    rule("numbers", rf"{_N}(k|K|M|bn)(?!\w)", lambda m: None if m[0] in ("4K", "8K") else _say_counted(m)),
     rule("numbers", rf"{_N}x(?!\w)", lambda m: f"{signed(m[1])} times"),
     rule("numbers", rf"{_N}(?![^\W²³]|\.\d|,\d{{3}}\b)", _say_number),
 )

@@ -109,6 +109,7 @@ TITLES = {
     "Sgt": "Sergeant",
     "Lt": "Lieutenant",
     "Rev": "Reverend",
+    "Rep": "Representative",
     "Mt": "Mount",
     "Ft": "Fort",
     "St": "Saint",
@@ -118,6 +119,7 @@ TITLES = {
 STREETS = {"St": "Street", "Ave": "Avenue", "Blvd": "Boulevard", "Rd": "Road", "Ln": "Lane", "Jr": "Junior", "Sr": "Senior"}
 
 WORDS = {
+    "Apt.": "apartment",
     "e.g.": "for example",
     "i.e.": "that is",
     "a.k.a.": "also known as",
@@ -135,6 +137,7 @@ WORDS = {
 
 # In front of a number.
 COUNTED = {
+    "ext.": "extension",
     "No.": "number",
     "no.": "number",
     "Nos.": "numbers",

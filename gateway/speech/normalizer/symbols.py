@@ -19,7 +19,6 @@ _CLEAN = re.compile(
     r"|(?P<line>(?:(?<=\n)|\A)[ \t]*(?:\#{1,6}(?=\s)|>+|[-*+](?=\s)|\|)[ \t]*)"
     r"|(?P<cell>\|+)"
     r"|(?P<under>(?<=[A-Za-z0-9])_+(?=[A-Za-z0-9]))"
-    r"|(?P<cite>(?<=[\w.,;!?。，！？”])\[\d{1,3}\])"
     r"|(?P<mark>[*_~～`\[\]{}<>\\^#=]+)"
     r"|(?P<ellipsis>\.{2,}|…+|。{3,}|·{2,})"
     r"|(?P<stops>[!?！？。](?:\s*[!?！？。.])+|\.(?:\s*[!?！？。])+|(?P<again>[,;:，；：、])(?P=again)+)"
@@ -27,12 +26,18 @@ _CLEAN = re.compile(
     r"|(?P<control>[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffc\ufffd]+)"
     r"|(?P<space>\s{2,}|[\n\r\t\u00a0\u3000\u2028\u2029])"
 )
+_CITATION = re.compile(r"(?<=[\w.,;!?。，！？”\"])(?:\[\d{1,3}\])+")
 _WIDE = re.compile("[\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef]")
 # In front of the first word only what belongs to it may stand: a stop there was carried over from the segment before.
 _TIDY = re.compile(
     r"\A[\s!?.,;:…—–)\]】」』》！？。，；：、）’”»·|/]+|\s+\Z|(?<=[，。！？；：、]) +"
     r"|\s+(?=[,.!?;:，。！？；：、…](?:\s|\Z))|(?P<gap>\s{2,})"
 )
+
+
+def citations(text: str) -> list[Edit]:
+    """The edits that take away `[3]` behind a word or stop; no number rule may read them."""
+    return [Edit(match.start(), match.end(), "") for match in _CITATION.finditer(text)]
 
 
 def clean(text: str) -> list[Edit]:
