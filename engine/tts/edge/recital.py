@@ -15,8 +15,8 @@ from engine.tts.edge.hold import WordHold
 from engine.tts.edge.protocol import SAMPLE_RATE_HZ, Audio, Message, Nothing, TurnEnd, Words, config_message
 from engine.tts.edge.settings import EdgeSettings
 from engine.tts.languages import speakable
+from engine.tts.lengths import longest_ms
 
-_LONGEST_MS, _LONGEST_MS_PER_CHARACTER = 10_000, 1_000  # no text is spoken slower; a stream that goes on is not this text
 _MISSING_MS = 60  # audio may end this much before the announced end of the last word
 _FASTEST_MS_PER_CHARACTER = 60  # text without an announced word may still be in audio of at least this length
 _LONGEST_TAIL_MS = 2_000  # the service ends a text with about 0.8 s of silence
@@ -32,7 +32,7 @@ class Recital:
         self._hold = WordHold(synthesis.text, SAMPLE_RATE_HZ)
         self._resampler = Resampler(SAMPLE_RATE_HZ, synthesis.sample_rate_hz)
         self._passage = Mp3Passage() if synthesis.encoding == "mp3" else None
-        self._longest_ms = _LONGEST_MS + _LONGEST_MS_PER_CHARACTER * len(synthesis.text)
+        self._longest_ms = longest_ms(synthesis.text)
         self._first_deadline = asyncio.get_running_loop().time() + settings.first_audio_s
 
     async def run(self, request: str) -> AsyncGenerator[SpeechChunk, None]:

@@ -1,0 +1,172 @@
+"""HTTP voices against a local double: every format is heard, every failure typed and in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing, asynccontextmanager
+
+import pytest
+
+from engine.api import EngineBusy, EngineError, EngineNotReady, SpeechChunk, SpeechCut, Style, Synthesis, VoiceUnavailable
+from engine.tts.openai import HttpVoices
+from engine.tts.openai.settings import HttpSettings, HttpVoice
+from engine.tts.style import EmotionChange, VoiceManner
+from tests.doubles.openai_speech import Answer, SpeechServer
+from tests.doubles.spoken_tones import listen, tone_of, words_of
+
+TEXT = "Every sentence arrives whole, word after word."
+TONES = [tone_of(word) for word in words_of(TEXT)]
+
+
+@asynccontextmanager
+async def http(**settings: object) -> AsyncGenerator[tuple[HttpVoices, SpeechServer], None]:
+    async with SpeechServer().running() as server:
+        options: dict[str, object] = {"connect_s": 1.0, "first_audio_s": 0.6, "next_s": 0.3, "model": "tts", **settings}
+        voices = HttpVoices(
+            "studio",
+            HttpSettings(
+                base_url=server.base_url,
+                voices=(HttpVoice(id="studio-amy", name="amy"), HttpVoice(id="mei", languages=("zh",))),
+                **options,  # type: ignore[arg-type]  # keywords of the test
+            ),
+            {"studio-amy": VoiceManner(styles={"happy": "cheerful"})},
+            {"sad": EmotionChange(rate=0.9, instructions="Speak sadly."), "happy": EmotionChange(rate=1.1, instructions="Speak happily.")},
+        )
+        await voices.start()
+        try:
+            yield voices, server
+        finally:
+            await voices.close()
+
+
+def ask(text: str = TEXT, voice: str = "studio-amy", **more: object) -> Synthesis:
+    return Synthesis(request_id="r", text=text, voice=voice, language="en", **more)  # type: ignore[arg-type]  # keywords of the test
+
+
+async def collect(voices: HttpVoices, synthesis: Synthesis, into: list[SpeechChunk] | None = None) -> list[SpeechChunk]:
+    chunks: list[SpeechChunk] = [] if into is None else into
+    async with aclosing(voices.synthesize(synthesis)) as stream:
+        async for chunk in stream:
+            chunks.append(chunk)
+    return chunks
+
+
+def heard(chunks: list[SpeechChunk], rate_hz: int = 24_000) -> list[int]:
+    assert all(len(chunk.pcm) % 2 == 0 for chunk in chunks)
+    return listen(b"".join(chunk.pcm for chunk in chunks), rate_hz)
+
+
+@pytest.mark.parametrize("kind", ["pcm", "wav", "mp3", "opus"])
+@pytest.mark.parametrize("rate_hz", [16_000, 24_000])
+async def test_every_format_is_heard_at_the_rate_asked_for(kind: str, rate_hz: int) -> None:
+    async with http(format=kind) as (voices, server):
+        assert heard(await collect(voices, ask(sample_rate_hz=rate_hz)), rate_hz) == TONES
+        assert server.requests[0]["response_format"] == kind
+
+
+async def test_the_request_says_what_the_server_understands() -> None:
+    async with http(instructions=True, style_field="style", api_key="k", extra={"stream": True}) as (voices, server):
+        await collect(voices, ask(style=Style(emotion="sad", rate=2.0)))
+        await collect(voices, ask(style=Style(emotion="happy")))
+    sad, happy = server.requests
+    assert (sad["voice"], sad["model"], sad["stream"], sad["_key"]) == ("amy", "tts", True, "Bearer k")
+    assert (sad["speed"], sad["instructions"], "style" in sad) == (1.8, "Speak sadly.", False)
+    assert (happy["speed"], happy["style"]) == (1.0, "cheerful")
+
+
+@pytest.mark.parametrize("kind", ["wav", "mp3", "opus"])
+async def test_audio_is_known_by_its_bytes(kind: str) -> None:
+    async with http() as (voices, server):
+        server.script.append(Answer(format=kind, content_type="application/octet-stream"))
+        chunks = await collect(voices, ask())
+        if kind != "mp3":  # raw frames of MP3 have no magic: there the type must be right
+            assert heard(chunks) == TONES
+
+
+@pytest.mark.parametrize("content_type", ["audio/pcm;rate=16000", "audio/L16; rate=16000; channels=1"])
+async def test_a_rate_in_the_content_type_is_believed(content_type: str) -> None:
+    async with http() as (voices, server):
+        server.script.append(Answer(content_type=content_type, rate_hz=16_000))
+        assert heard(await collect(voices, ask())) == TONES
+
+
+async def test_odd_bytes_are_joined() -> None:
+    async with http() as (voices, server):
+        server.script.append(Answer(piece_bytes=333))
+        assert heard(await collect(voices, ask())) == TONES
+
+
+async def test_connections_are_reused() -> None:
+    async with http() as (voices, server):
+        for _ in range(4):
+            await collect(voices, ask())
+        assert len(server.peers) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "kind"),
+    [
+        (Answer(status=429, retry_after="3"), EngineBusy, "busy"),
+        (Answer(status=503, retry_after="3"), EngineNotReady, "not_ready"),
+        (Answer(status=404, retry_after="3"), EngineError, "refused"),
+        (Answer(body=b"<html>no</html>", content_type="text/html; charset=utf-8"), EngineError, "protocol"),
+        (Answer(body=b'{"error":"x"}', content_type="application/json"), EngineError, "protocol"),
+        (Answer(body=b"", content_type="audio/pcm"), EngineError, "protocol"),
+        (Answer(body=b"<html>" * 2000, content_type="audio/mpeg"), EngineError, "corrupt"),
+        (Answer(body=b"<html>" * 2000, content_type="audio/ogg"), EngineError, "corrupt"),
+        (Answer(body=b"<html>" * 2000, content_type="audio/wav"), EngineError, "corrupt"),
+        (Answer(first_s=5.0), EngineError, "stalled"),
+        (Answer(stall_after=0), EngineError, "stalled"),
+        (Answer(cut_after=0), EngineError, "failed"),
+    ],
+)
+async def test_a_failure_before_audio_is_typed(answer: Answer, error: type[EngineError], kind: str) -> None:
+    async with http() as (voices, server):
+        server.script.append(answer)
+        with pytest.raises(error) as caught:
+            await collect(voices, ask())
+        assert (caught.value.kind, isinstance(caught.value, SpeechCut)) == (kind, False)
+        if answer.retry_after:
+            assert caught.value.retry_after_s == 3.0
+        assert heard(await collect(voices, ask())) == TONES
+
+
+@pytest.mark.parametrize("answer", [Answer(stall_after=9602), Answer(cut_after=9602), Answer(endless=True, piece_bytes=96_000)])
+async def test_a_failure_after_audio_is_a_cut(answer: Answer) -> None:
+    async with http() as (voices, server):
+        server.script.append(answer)
+        chunks: list[SpeechChunk] = []
+        with pytest.raises(SpeechCut) as caught:
+            await collect(voices, ask(), chunks)
+        assert caught.value.spoken is None
+        assert chunks
+
+
+async def test_no_server_at_all_is_typed() -> None:
+    voices = HttpVoices("studio", HttpSettings(base_url="http://127.0.0.1:9/v1", voices=(HttpVoice(id="a"),)), {}, {})
+    await voices.start()
+    with pytest.raises(EngineNotReady):
+        await collect(voices, ask(voice="a"))
+    await voices.close()
+
+
+async def test_a_cancel_reaches_the_server() -> None:
+    async with http() as (voices, server):
+        server.script.append(Answer(piece_s=0.05))
+        stream = voices.synthesize(ask())
+        await anext(stream)
+        await stream.aclose()
+        async with asyncio.timeout(5):
+            while server.n_running:
+                await asyncio.sleep(0.005)
+
+
+async def test_unknown_voices_and_silence_are_not_sent() -> None:
+    async with http() as (voices, server):
+        with pytest.raises(VoiceUnavailable):
+            await collect(voices, ask(voice="nobody"))
+        assert await collect(voices, ask("…")) == []
+        assert server.requests == []
+        assert not voices.can_speak("你好", "studio-amy")
+        assert voices.can_speak("你好", "mei")
