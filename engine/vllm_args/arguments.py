@@ -47,7 +47,12 @@ DEVICE: dict[Device, dict[str, Any]] = {
 }
 OPTIONAL = frozenset({"performance_mode", "long_prefill_token_threshold", "max_logprobs"})  # ours to leave out where a release lacks them
 OURS = frozenset({"allow", "thinking", "template", "sampling", "open_requests", "canary_s", "hung_s", "threads"})
-_QUIET = {"VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn"}
+_ALWAYS = {
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_WORKER_MULTIPROCESSING_METHOD": "spawn",  # a fork would inherit our listening socket and our threads' locks
+    "STRETTO_ENGINE_FOLLOWS_PARENT": "1",  # see engine/llm/vllm/orphan.py
+}
 
 
 def plan(
@@ -137,8 +142,8 @@ def _table(section: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def _environment(device: Device, model: str, threads: int, cache_path: Path | None) -> dict[str, str]:
-    """Set unless the operator did. A spawned engine core inherits no socket and no lock of ours."""
-    environment = dict(_QUIET)
+    """Set unless the operator did."""
+    environment = dict(_ALWAYS)
     if Path(model).expanduser().is_dir():
         environment["HF_HUB_OFFLINE"] = "1"
     if cache_path is not None:

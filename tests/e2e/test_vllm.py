@@ -12,7 +12,9 @@ import importlib.util
 import os
 import random
 import signal
+import sys
 import time
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -303,3 +305,42 @@ async def test_closing_ends_open_streams_and_leaves_no_process(model: VllmModel)
     assert not is_alive(core)
     with pytest.raises(EngineNotReady):
         await stream(model, generation(prompt, "closed"))
+
+
+LONELY = """
+import asyncio, sys
+from engine.llm.vllm import VllmModel
+from engine.llm.vllm.embedded import core_pids
+from engine.vllm_args import plan
+
+async def main():
+    await VllmModel(plan(sys.argv[1], {}, device="cpu", context_tokens=512)).start()
+    print("core", *core_pids(), flush=True)
+    await asyncio.sleep(600)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+async def test_an_engine_core_ends_with_a_killed_gateway(tmp_path: Path) -> None:
+    script = tmp_path / "lonely.py"
+    script.write_text(LONELY)
+    gateway = await asyncio.create_subprocess_exec(sys.executable, script, MODEL, stdout=PIPE, stderr=DEVNULL)
+    try:
+        assert gateway.stdout is not None
+        line = b""
+        while not line.startswith(b"core "):
+            line = await asyncio.wait_for(gateway.stdout.readline(), 150)
+            assert line, "it ended without a core"
+        core = int(line.split()[1])
+        assert is_alive(core)
+    finally:
+        gateway.kill()
+        await gateway.wait()
+    for _ in range(200):
+        if not is_alive(core):
+            return
+        await asyncio.sleep(0.1)
+    os.kill(core, signal.SIGKILL)
+    pytest.fail("the engine core outlived its gateway")
