@@ -18,7 +18,7 @@ from gateway.speech.segmenter import DEFAULT as DEFAULT_OPTIONS
 from gateway.speech.segmenter import Segment, Segmenter, SegmentOptions
 
 SILENT_LIMIT = 2000
-"""Text without anything to say (a code block) is held for the next segment up to so many characters."""
+"""Text without anything to say (a code block) is held for the next segment up to so many characters, or to the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,16 +164,12 @@ class SpeechStream:
         text = "".join(segment.text for segment in self._silent)
         start, end = first.start, last.end
         atoms = [
-            AtomSpan(max(a, start) - start, min(b, end) - start, spoken if start <= a and b <= end else "")
+            AtomSpan(max(a, start) - start, min(b, end) - start, spoken if spoken is None or (start <= a and b <= end) else "")
             for a, b, spoken in self._atoms
             if a < end and b > start
         ]
         spoken = normalize(text, last.language, atoms=atoms, voice_reads=self._voice_reads)
-        spans = tuple(
-            _clip(span, start, end)
-            for span in self._spans
-            if span.caption < end and span.caption + span.length > start
-        )
+        spans = tuple(_clip(span, start, end) for span in self._spans if span.caption < end and span.caption + span.length > start)
         raw_end = spans[-1].raw + spans[-1].length if spans else self._raw
         emotion = self._emotion_at(start + _voiced_from(text))
         return SpokenSegment(self._index, text, spoken, self._raw_taken, raw_end, emotion, last.cut, last.ends, last.language, spans)

@@ -215,16 +215,17 @@ class Segmenter:
         if load < limit:
             self._check += max(1, int((limit - load) / HAN_WEIGHT))
             return 0
-        place = best_place(head, FIRST_LEAST if self._is_first else TAIL)
-        if place and is_speakable(head[:place]) and not self._is_in_atom(place):
+        place = self._outside_atoms(best_place(head, FIRST_LEAST if self._is_first else TAIL))
+        if place and is_speakable(head[:place]):
             return place
         if len(head) >= options.hard_chars:
             return hard_place(head)
         self._check = min(len(head) + STEP, max(options.hard_chars, len(head) + 1))
         return 0
 
-    def _is_in_atom(self, at: int) -> bool:
-        return any(start < self._base + at < end for start, end in self._atoms)
+    def _outside_atoms(self, place: int) -> int:
+        """The place, or the start of the atom that it falls into."""
+        return next((max(0, start - self._base) for start, end in self._atoms if start < self._base + place < end), place)
 
     def _emit(self, at: int, why: Cut) -> Segment:
         text = self._buffer[:at]
