@@ -21,16 +21,17 @@ from urllib.parse import urlsplit
 from gateway.bench import report as reports
 from gateway.bench.measuring import Tally, own_cpu_s, usage
 from gateway.bench.own_gateway import own_gateway
-from gateway.bench.scenario import QUESTIONS, Line, Plan, lines, start_s
+from gateway.bench.scenario import QUESTIONS, Plan, lines, start_s
 from gateway.bench.talker import Talker
-from gateway.client import ConnectFailed, ConversationError
+from gateway.client import ConnectFailed, ConversationError, connect
 from gateway.client.conversation import DEFAULT_URL
 from gateway.client.dialing import LOOPBACK
-from gateway.events import StartSession
+from gateway.events import AudioFrame, StartSession, TurnDone
 
 OK, TURNS_FAILED, ABSENT = 0, 1, 3
 SETTLE_S = 2.0  # after connecting: what a session allocates late is allocated by then
 CONNECT_AT_ONCE = 20  # a gateway's accept queue is not what this bench measures
+ENOUGH_FOR_MEMORY = 20  # with fewer, the allocator's page steps are all there is to see
 OUR_MAXIMUM = 2000  # file descriptors, ports, and one core
 
 
@@ -123,12 +124,13 @@ async def measure(plan: Plan, url: str, key: str | None, pid: int | None, engine
     finally:
         for talker in talkers:
             talker.close()
-    idle_bytes = (before.rss_bytes - empty.rss_bytes) / plan.n_talkers if before and empty else None
+    is_enough = plan.n_talkers >= ENOUGH_FOR_MEMORY
+    idle_bytes = (before.rss_bytes - empty.rss_bytes) / plan.n_talkers if before and empty and is_enough else None
     return reports.Report(
         url=url,
         engines=engines,
         plan=plan,
-        machine=reports.machine(os.cpu_count() or 1),
+        machine=reports.machine(),
         n_turns=tally.n_turns,
         n_failed=tally.n_failed,
         faults=tally.faults,
@@ -158,16 +160,14 @@ async def _talk_later(talker: Talker, plan: Plan, n: int, until_s: float) -> Non
 
 
 async def _warm_up(url: str, key: str | None, start: StartSession) -> None:
-    """One whole turn that nobody counts: first calls load code and fill caches."""
-    tally = Tally()
-    talker = Talker(url, key, start, tally)
-    await talker.open()
-    try:
-        await talker.talk([Line(think_s=0.0, text="Hello.")], time.monotonic() + 60)
-    finally:
-        talker.close()
-    if tally.n_failed:
-        raise ConversationError(f"the warm-up turn failed: {', '.join(tally.faults)}")
+    """The beginning of a turn that nobody counts: first calls load code and fill caches."""
+    async with connect(url, key=key, start=start) as conversation:
+        reply = await conversation.text("Hello.")
+        async for event in reply:
+            if isinstance(event, AudioFrame):
+                await conversation.cancel(reply.turn)
+            if isinstance(event, TurnDone) and event.status == "failed":
+                raise ConversationError("the warm-up turn failed; see the gateway's log")
 
 
 def find_pid(url: str) -> int | None:

@@ -38,7 +38,6 @@ class OwnGateway(Struct, frozen=True):
 async def own_gateway(n_sessions: int) -> AsyncGenerator[OwnGateway, None]:
     """A running gateway, stopped with the block. Raises `ConnectFailed` with its last words when it does not start."""
     environment = {**os.environ, **SETTINGS, "STRETTO_SESSION__MAX_SESSIONS": str(n_sessions + 8)}
-    environment["STRETTO_SERVER__MAX_CONNECTIONS"] = str(n_sessions + 64)
     command = (sys.executable, "-m", "gateway", "serve", "--engines", "fake", "--port", "0", "--host", "127.0.0.1")
     process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.PIPE)
     try:

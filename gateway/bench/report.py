@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from typing import Any
 
@@ -18,6 +19,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     system: str
     python: str
     cores: int
+    load_average: float | None
 
 
 class Load(Struct, frozen=True, kw_only=True):
@@ -88,8 +90,14 @@ def load_of(wall_s: float, before: Usage | None, after: Usage | None, bench_cpu_
     )
 
 
-def machine(cores: int) -> Machine:
-    return Machine(system=f"{platform.system()} {platform.machine()}", python=platform.python_version(), cores=cores)
+def machine() -> Machine:
+    """This machine now. A load average above the cores means that others' work is in the tails."""
+    return Machine(
+        system=f"{platform.system()} {platform.machine()}",
+        python=platform.python_version(),
+        cores=os.cpu_count() or 1,
+        load_average=os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+    )
 
 
 def as_json(report: Report) -> str:
@@ -103,7 +111,7 @@ def as_text(report: Report) -> str:
     lines = [
         f"{plan.n_talkers} conversations, {report.n_turns} turns in {load.wall_s:.0f} s, {report.mean_talking:.1f} talking on average; "
         f"{report.n_failed} failed",
-        f"engines: {report.engines}; {report.machine.system}, {report.machine.cores} cores, Python {report.machine.python}",
+        f"engines: {report.engines}; {report.machine.system}, {report.machine.cores} cores, Python {report.machine.python}{_busy(report)}",
         "",
         f"{'milliseconds':<40}{'n':>8}{'p50':>9}{'p95':>9}{'p99':>9}{'max':>9}   aim p50/p99",
     ]
@@ -113,6 +121,11 @@ def as_text(report: Report) -> str:
     if load.bench_cpu > 0.8:
         lines.append("The bench itself used over 80 % of a core: the times above include its own queue. Use fewer conversations.")
     return "\n".join(lines)
+
+
+def _busy(report: Report) -> str:
+    average = report.machine.load_average
+    return "" if average is None else f", load average {average:.1f}"
 
 
 def _row(key: str, summary: Summary | None) -> str:

@@ -166,7 +166,7 @@ def sample_report(tally: Tally) -> reports.Report:
         url="ws://x",
         engines="fake",
         plan=Plan(n_talkers=2),
-        machine=reports.machine(2),
+        machine=reports.machine(),
         n_turns=tally.n_turns,
         n_failed=tally.n_failed,
         faults=tally.faults,

@@ -1,0 +1,167 @@
+"""`stretto check`: is a configuration valid, what would it run here, and what is missing? Starts no engine and opens no port for long.
+
+Exit codes: 0 it would run, 1 valid but not on this machine as it is now, 2 the settings are wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import socket
+import ssl
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from engine.api import EngineSetupError, Voice
+from engine.build import build
+from gateway.config import LOOPBACK, ConfigError, Settings, load
+
+WOULD_RUN, CANNOT_RUN, WRONG = 0, 1, 2
+LITTLE_DISK_BYTES = 2_000_000_000  # weights of the laptop's engines are about 0.3 GB, a compile cache of vLLM over 1 GB
+MARKS = {"fine": "ok  ", "note": "note", "fault": "FAIL"}
+
+
+class Finding(Struct, frozen=True):
+    """One line of the answer. A `fault` keeps the gateway from starting, a `note` is worth reading."""
+
+    kind: Literal["fine", "note", "fault"]
+    topic: str
+    text: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("config", nargs="?", type=Path, help="settings file (TOML); without it defaults and environment alone")
+    parser.add_argument("--engines", choices=["auto", "fake"], default="auto", help="as for `stretto serve`")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check and print."""
+    overrides = {"llm.engine": "fake", "tts.engines": ["fake"]} if args.engines == "fake" else {}
+    try:
+        settings = load(args.config, overrides=overrides)
+    except ConfigError as error:
+        print(f"FAIL settings: {error}", file=sys.stderr)
+        return WRONG
+    findings = [_source(args.config), *examine(settings)]
+    for finding in findings:
+        print(f"{MARKS[finding.kind]} {finding.topic}: {finding.text}")
+    n_faults = sum(finding.kind == "fault" for finding in findings)
+    print(f"\n{n_faults} fault(s): `stretto serve` would not start" if n_faults else "\n`stretto serve` would start")
+    return CANNOT_RUN if n_faults else WOULD_RUN
+
+
+def examine(settings: Settings) -> Iterator[Finding]:
+    """Everything worth knowing about valid settings on this machine, in the order of a start."""
+    parts: tuple[Callable[[Settings], Iterator[Finding]], ...] = (_address, _tls, _access, _limits, _cache, _engines, _memory)
+    for part in parts:
+        yield from part(settings)
+
+
+def _source(path: Path | None) -> Finding:
+    names = sorted(n for n in os.environ if n in ("STRETTO_KEYS", "STRETTO_CACHE_DIR") or (n.startswith("STRETTO_") and "__" in n))
+    origin = "defaults" if path is None else str(path)
+    return Finding("fine", "settings", f"valid, from {origin}" + (f" and {', '.join(names)}" if names else ""))
+
+
+def _address(settings: Settings) -> Iterator[Finding]:
+    host, port = settings.server.host, settings.server.port
+    reach = "this machine only" if host in LOOPBACK else "reachable from other machines"
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+            probe.listen(1)
+    except OSError as error:
+        yield Finding("fault", "address", f"cannot listen on {host}:{port}: {error.strerror or error}")
+    else:
+        yield Finding("fine", "address", f"{host}:{port} is free, {reach}")
+
+
+def _tls(settings: Settings) -> Iterator[Finding]:
+    if not settings.server.tls_certificate:
+        if settings.server.host not in LOOPBACK:
+            yield Finding("note", "TLS", "off: browsers give no microphone to a page from another machine without it")
+        return
+    try:
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.server.tls_certificate, settings.server.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        where = f"{settings.server.tls_certificate} with {settings.server.tls_key}"
+        yield Finding("fault", "TLS", f"cannot use {where}: {error.strerror or error}")
+    else:
+        yield Finding("fine", "TLS", settings.server.tls_certificate)
+
+
+def _access(settings: Settings) -> Iterator[Finding]:
+    n_keys = len(settings.server.keys)
+    if n_keys:
+        yield Finding("fine", "access", f"{n_keys} key(s)")
+        short = sum(len(key) < 16 for key in settings.server.keys)
+        if short:
+            yield Finding("note", "access", f"{short} key(s) shorter than 16 characters can be guessed")
+    else:
+        kind: Literal["fine", "note"] = "fine" if settings.server.host in LOOPBACK else "note"
+        yield Finding(kind, "access", "no key: everyone who reaches the address may talk")
+    if settings.server.origins:
+        yield Finding("fine", "access", f"pages of {', '.join(settings.server.origins)} may connect")
+
+
+def _limits(settings: Settings) -> Iterator[Finding]:
+    session, turn = settings.session, settings.turn
+    yield Finding(
+        "fine",
+        "limits",
+        f"{session.max_sessions} conversations, replies of {turn.max_tokens} tokens, history of {session.context_tokens}; "
+        f"messages of {session.message_bytes} bytes, {session.messages_per_s} a second; idle {session.idle_s:.0f} s, "
+        f"resume {session.resume_s:.0f} s, lead {session.lead_ms} ms",
+    )
+    if settings.server.debug_stamps:
+        yield Finding("note", "limits", "server.debug_stamps is on: frames carry the server's clock, for benches")
+
+
+def _cache(settings: Settings) -> Iterator[Finding]:
+    path = settings.cache_path
+    existing = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not os.access(existing, os.W_OK):
+        yield Finding("fault", "cache", f"{path} cannot be written; STRETTO_CACHE_DIR moves it")
+        return
+    free_bytes = shutil.disk_usage(existing).free
+    kind: Literal["fine", "note"] = "note" if free_bytes < LITTLE_DISK_BYTES else "fine"
+    state = "there" if path.exists() else "will be made at the first start, weights are then downloaded"
+    yield Finding(kind, "cache", f"{path}: {state}; {free_bytes / 1e9:.1f} GB free")
+
+
+def _engines(settings: Settings) -> Iterator[Finding]:
+    try:
+        engines = build(settings.engine_settings())
+    except EngineSetupError as error:
+        yield Finding("fault", "engines", str(error))
+        return
+    for note in engines.notes:
+        yield Finding("fine", "engines", note)
+    yield from _voices(settings, engines.voices.voices())
+
+
+def _voices(settings: Settings, voices: tuple[Voice, ...]) -> Iterator[Finding]:
+    if not voices:
+        yield Finding("note", "voices", "listed once they have been loaded")
+        return
+    yield Finding("fine", "voices", ", ".join(f"{voice.id} ({'/'.join(voice.languages)})" for voice in voices[:12]))
+    ids = {voice.id for voice in voices}
+    for name, persona in settings.personas.items():
+        if persona.voice and persona.voice not in ids:
+            yield Finding("fault", "voices", f"persona {name} wants {persona.voice!r}, which is none of them")
+
+
+def _memory(_: Settings) -> Iterator[Finding]:
+    meminfo = Path("/proc/meminfo")
+    if not meminfo.exists():
+        return
+    fields = dict(line.split(":", 1) for line in meminfo.read_text().splitlines() if ":" in line)
+    free_bytes = int(fields["MemAvailable"].split()[0]) * 1024
+    yield Finding("fine", "machine", f"{os.cpu_count()} cores, {free_bytes / 1e9:.1f} GB of memory free")

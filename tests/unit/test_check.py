@@ -1,0 +1,120 @@
+"""`stretto check`: what it finds, and its exit codes."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+from pathlib import Path
+
+import pytest
+
+from gateway import check
+from gateway.config import Settings
+from gateway.config import check as settings_from
+
+FAKE = {"llm": {"engine": "fake"}, "tts": {"engines": ["fake"]}}
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in ("STRETTO_KEYS", "STRETTO_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    check.add_arguments(parser)
+    return check.run(parser.parse_args(arguments))
+
+
+def write(folder: Path, text: str) -> str:
+    path = folder / "stretto.toml"
+    path.write_text(text, "utf-8")
+    return str(path)
+
+
+def findings(tree: dict[str, object]) -> dict[str, list[check.Finding]]:
+    found: dict[str, list[check.Finding]] = {}
+    for finding in check.examine(settings_from({**FAKE, **tree})):
+        found.setdefault(finding.topic, []).append(finding)
+    return found
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_a_good_configuration_would_run(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = write(cache, f'cache_dir = "{cache}"\n[server]\nport = {free_port()}\nkeys = ["0123456789abcdef-secret"]')
+    assert run(config, "--engines", "fake") == 0
+    said = capsys.readouterr().out
+    assert "scripted model (fake" in said
+    assert "fake-en (en)" in said
+    assert "1 key(s)" in said
+    assert "secret" not in said, "keys are never printed"
+    assert said.endswith("`stretto serve` would start\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[server]\nprot = 1", "unknown key server.prot"),
+        ("[server\n", "is not TOML"),
+        ('[server]\nport = "x"', "server.port"),
+        ('[server]\nhost = "0.0.0.0"', "reachable from other machines"),
+    ],
+)
+def test_wrong_settings_are_exit_code_2(cache: Path, capsys: pytest.CaptureFixture[str], text: str, words: str) -> None:
+    assert run(write(cache, text)) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_a_missing_file_is_exit_code_2(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(str(cache / "none.toml")) == 2
+    assert "cannot read the settings file" in capsys.readouterr().err
+
+
+def test_a_taken_port_is_exit_code_1(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        port = taken.getsockname()[1]
+        assert run(write(cache, f'cache_dir = "{cache}"\n[server]\nport = {port}'), "--engines", "fake") == 1
+    said = capsys.readouterr().out
+    assert f"cannot listen on 127.0.0.1:{port}" in said
+    assert "1 fault(s): `stretto serve` would not start" in said
+
+
+def test_engines_that_cannot_be_built_are_faults(cache: Path) -> None:
+    found = findings({"cache_dir": str(cache), "server": {"port": 0}, "tts": {"engines": ["piper"]}})
+    assert [finding.kind for finding in found["engines"]] == ["fault"]
+
+
+def test_a_persona_with_an_unknown_voice_is_a_fault(cache: Path) -> None:
+    personas = {"good": {"instructions": "x", "voice": "fake-en"}, "bad": {"instructions": "x", "voice": "nobody"}}
+    found = findings({"cache_dir": str(cache), "server": {"port": 0}, "personas": personas})
+    faults = [finding.text for finding in found["voices"] if finding.kind == "fault"]
+    assert faults == ["persona bad wants 'nobody', which is none of them"]
+
+
+def test_an_unreadable_certificate_is_a_fault(cache: Path) -> None:
+    (cache / "broken.pem").write_text("no certificate")
+    server = {"port": 0, "tls_certificate": str(cache / "broken.pem"), "tls_key": str(cache / "none.pem")}
+    assert [finding.kind for finding in findings({"cache_dir": str(cache), "server": server})["TLS"]] == ["fault"]
+
+
+def test_an_open_address_is_noted(cache: Path) -> None:
+    found = findings({"cache_dir": str(cache), "server": {"port": 0, "host": "0.0.0.0", "allow_open": True, "keys": ["short"]}})
+    assert [finding.kind for finding in found["TLS"]] == ["note"]
+    assert ["note" in finding.kind for finding in found["access"]] == [False, True]
+
+
+def test_nothing_is_left_open(cache: Path) -> None:
+    port = free_port()
+    settings = settings_from({**FAKE, "cache_dir": str(cache), "server": {"port": port}})
+    assert isinstance(settings, Settings)
+    for _ in range(2):
+        assert next(f.kind for f in check.examine(settings) if f.topic == "address") == "fine"
