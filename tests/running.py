@@ -1,0 +1,80 @@
+"""A gateway as its users run it: its own process, a real socket, any settings."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+READY_S = 60.0  # two busy cores; it is a second on a quiet machine
+STOP_S = 30.0
+
+
+class Running:
+    """The process, its address, and what it printed."""
+
+    def __init__(self, process: subprocess.Popen[str], port: int, lines: list[str]) -> None:
+        self.process = process
+        self.port = port
+        self.lines = lines
+
+    @property
+    def voice_url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/v1/voice"
+
+    @property
+    def http_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Signal it and wait; the exit status."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(STOP_S)
+
+
+@contextlib.contextmanager
+def gateway(settings: Mapping[str, str] | None = None, *arguments: str, python: str = sys.executable) -> Iterator[Running]:
+    """A running gateway; `settings` are environment variables (`STRETTO_SECTION__KEY`). Fake engines unless they say otherwise."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("STRETTO_") or name == "STRETTO_CACHE_DIR"}
+    environment |= {"PYTHONUNBUFFERED": "1", **(settings or {})}
+    engines = [] if "STRETTO_LLM__ENGINE" in environment else ["--engines", "fake"]
+    command = [python, "-m", "gateway", "serve", "--port", "0", *engines, *arguments]
+    root = Path(__file__).parents[1]
+    process = subprocess.Popen(command, env=environment, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None, "stderr is a pipe"
+    lines: list[str] = []
+    ready = threading.Event()
+    reader = threading.Thread(target=_read, args=(process.stderr, lines, ready), daemon=True)
+    reader.start()
+    try:
+        if not ready.wait(READY_S):
+            raise AssertionError(f"the gateway was not ready within {READY_S} s; it printed:\n" + "".join(lines))
+        found = next((match for line in lines if (match := re.search(r"^ready: \S+:(\d+)/", line))), None)
+        if found is None:
+            raise AssertionError(f"the gateway ended with {process.wait()}; it printed:\n" + "".join(lines))
+        yield Running(process, int(found[1]), lines)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        reader.join(5)
+        process.stderr.close()
+
+
+def _read(stream: object, lines: list[str], ready: threading.Event) -> None:
+    for line in stream:  # type: ignore[attr-defined]  # a text stream; Popen types it loosely
+        lines.append(line)
+        if line.startswith("ready: "):
+            ready.set()
+    ready.set()
