@@ -15,7 +15,7 @@ from gateway.client import ConnectFailed
 
 START_S = 30.0
 STOP_S = 5.0
-# A voice at exactly real time: no frame can get ahead of the listener, so pacing holds none back and every frame's time counts.
+# Defaults; the environment may change them. A voice at exactly real time: no frame can get ahead of the listener, so pacing holds none back and every frame's time counts.
 SETTINGS = {
     "STRETTO_SERVER__DEBUG_STAMPS": "true",
     "STRETTO_SERVER__DRAIN_S": "1.0",
@@ -37,7 +37,8 @@ class OwnGateway(Struct, frozen=True):
 @asynccontextmanager
 async def own_gateway(n_sessions: int) -> AsyncGenerator[OwnGateway, None]:
     """A running gateway, stopped with the block. Raises `ConnectFailed` with its last words when it does not start."""
-    environment = {**os.environ, **SETTINGS, "STRETTO_SESSION__MAX_SESSIONS": str(n_sessions + 8)}
+    environment = {**SETTINGS, **os.environ, "STRETTO_SESSION__MAX_SESSIONS": str(n_sessions + 8)}
+    environment.pop("STRETTO_KEYS", None)  # on loopback, for a minute, for ourselves
     command = (sys.executable, "-m", "gateway", "serve", "--engines", "fake", "--port", "0", "--host", "127.0.0.1")
     process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.PIPE)
     try:
