@@ -3,6 +3,7 @@
 import { Caption } from "./captions.js";
 import { Session } from "./client.js";
 import { plainWords } from "./errors.js";
+import { languageName } from "./languages.js";
 import { keep, kept } from "./memory.js";
 import { Player, bindPlayer } from "./player.js";
 import { STAGES, place, summary, verdict } from "./timeline.js";
@@ -347,14 +348,6 @@ function showVoices(voices) {
   $("voice").replaceChildren(...options);
   if (voices.some(({ id }) => id === chosen)) $("voice").value = chosen;
   $("voice-field").hidden = voices.length === 0;
-}
-
-function languageName(tag) {
-  try {
-    return new Intl.DisplayNames(["en"], { type: "language" }).of(tag);
-  } catch {
-    return tag; // no language tag, so it is shown as it is
-  }
 }
 
 // --- what the person does -----------------------------------------------------------------------------------------------

@@ -12,13 +12,13 @@
 
 import { StrettoError } from "./errors.js";
 import { decode, encode } from "./msgpack.js";
+import { platformClock, whyRefused } from "./platform.js";
 import { CLOSE, KEY_PREFIX, SUBPROTOCOL, message } from "./protocol.js";
 import { Reply } from "./reply.js";
 
 const BACKOFF_MS = { first: 250, longest: 8000 }; // a tunnel is left within seconds; a restart takes a few
 const QUIET_MS = { ask: 10_000, give_up: 20_000 }; // while an answer is due: ping, then call the connection dead
 const WATCH_MS = 5_000;
-const PROBE_MS = 5_000;
 const MAX_PENDING = 256; // the server remembers as many ids
 const TURN_REQUESTS = new Set(["text", "say", "reply.create"]);
 const FINAL_CLOSES = {
@@ -224,7 +224,7 @@ export class Session {
     }
     if (!wasOpen) {
       this.#setState("waiting");
-      const refusal = await this.#askWhy();
+      const refusal = await whyRefused(this.url, this.key, this.#platform.fetch);
       if (this.state !== "waiting" || round !== this.#round) return undefined; // closed or retried meanwhile
       if (refusal) return this.#fail(refusal);
     }
@@ -240,20 +240,6 @@ export class Session {
     this.#retry = this.#platform.clock.setTimeout(() => this.#connect(), Math.max(wait_ms, this.#retry_after_ms));
     this.#retry_after_ms = 0;
     this.#setState("waiting");
-  }
-
-  /** A browser does not tell why a handshake failed, so ask the same address over HTTP. Null: try again. */
-  async #askWhy() {
-    if (!this.#platform.fetch) return null;
-    try {
-      const headers = this.key ? { Authorization: `Bearer ${this.key}` } : {};
-      const answer = await this.#platform.fetch(this.url.replace(/^ws/, "http"), { headers, cache: "no-store", signal: AbortSignal.timeout(PROBE_MS) });
-      if (answer.status === 401) return new StrettoError("unauthorized", this.key ? "The server does not accept this key." : "The server asks for a key.");
-      if (answer.status === 403) return new StrettoError("forbidden_origin", "The server does not accept this page's address.");
-    } catch {
-      // unreachable: what a retry is for
-    }
-    return null;
   }
 
   #look() {
@@ -392,12 +378,4 @@ export class Session {
   #emit(name, value) {
     for (const listener of this.#listeners.get(name) ?? []) listener(value);
   }
-}
-
-function platformClock() {
-  return {
-    now: () => performance.now(),
-    setTimeout: (call, ms) => setTimeout(call, ms),
-    clearTimeout: (timer) => clearTimeout(timer),
-  };
 }

@@ -145,7 +145,9 @@ class Page:
 
     def click(self, selector: str) -> None:
         """A mouse click in the middle of the first such element."""
-        box = self.evaluate(f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])(document.querySelector({selector!r}).getBoundingClientRect())")
+        box = self.evaluate(
+            f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])(document.querySelector({selector!r}).getBoundingClientRect())"
+        )
         for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
 
