@@ -77,6 +77,12 @@ class SpeechSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     early_first_segment: bool = True
     emotion: bool = False
+    emotion_patterns: tuple[str, ...] = ("[{}]",)
+    emotion_words: dict[str, str] = {}
+    emotion_emoji: bool = True
+    stage_directions: bool = True
+    starts_in_reasoning: bool = False
+    code_notice: str = ""
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,6 +13,7 @@ from engine.api import Synthesizer
 from gateway.config import Persona, Settings
 from gateway.errors import BadMessage, NotAvailable, UnknownPersona, UnknownVoice, UnsupportedCodec
 from gateway.events import AudioOut, StartSession, UpdateSession
+from gateway.speech.markup import MarkupRules, emotion_instructions
 
 LISTED = 8  # voices named in an error; the whole list is in `session.ready`
 
@@ -26,6 +27,12 @@ class Profile(Struct, frozen=True, kw_only=True):
     output: Literal["audio", "text"]
     audio_out: AudioOut
     allow_barge_in: bool
+    emotion: bool
+
+    def prompt(self, rules: MarkupRules, instructions: str | None = None) -> str:
+        """What the model is told: the given or own instructions, and how to mark feelings where that is wanted."""
+        told = self.instructions if instructions is None else instructions
+        return f"{told}\n\n{emotion_instructions(rules, self.language)}" if self.emotion else told
 
     def updated(self, update: UpdateSession, voices: Synthesizer) -> Profile:
         """With the given settings changed. Raises `UnknownVoice`, `BadMessage`."""
@@ -61,6 +68,7 @@ def started(start: StartSession, settings: Settings, voices: Synthesizer) -> Pro
         output=start.output,
         audio_out=start.audio_out,
         allow_barge_in=start.allow_barge_in,
+        emotion=settings.speech.emotion if start.emotion is None else start.emotion,
     )
 
 

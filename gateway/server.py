@@ -15,7 +15,6 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from engine.build import Engines, build
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -26,6 +25,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from engine.build import Engines, build
 from gateway import auth, transport
 from gateway.admission import Admission
 from gateway.codecs import native
@@ -36,6 +36,7 @@ from gateway.metrics import Metrics
 from gateway.monitor import watch_engines, watch_gpu, watch_loop
 from gateway.session import error_frame
 from gateway.sessions import Sessions
+from gateway.speech.markup import rules_from
 from gateway.turn import Parts
 
 WEB = Path(__file__).parent.parent / "web"
@@ -62,7 +63,14 @@ class Gateway:
         self.metrics = metrics or Metrics()
         self.admission = Admission(settings.session.max_sessions)
         loop = asyncio.get_running_loop()
-        self.parts = Parts(model=engines.model, voices=engines.voices, metrics=self.metrics, settings=settings, now=loop.time)
+        self.parts = Parts(
+            model=engines.model,
+            voices=engines.voices,
+            metrics=self.metrics,
+            settings=settings,
+            rules=rules_from(settings.speech),
+            now=loop.time,
+        )
         self.sessions = Sessions(self.parts, self.admission)
         self.access = auth.access(settings.server.keys, settings.server.origins, settings.server.hosts)
         routes = [

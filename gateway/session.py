@@ -277,7 +277,7 @@ class Session:
             voice=profile.voice,
             output=profile.output,
             audio_out=profile.audio_out,
-            messages=self.history.messages(profile.instructions if instructions is None else instructions, budget),
+            messages=self.history.messages(profile.prompt(self._parts.rules, instructions), budget),
             kept=self.history.kept,
             say=say,
         )

@@ -33,6 +33,7 @@ from gateway.events import (
 from gateway.metrics import Metrics, TurnClock
 from gateway.outbox import Outbox
 from gateway.speaker import Speaker, SpeakerSettings
+from gateway.speech.markup import MarkupRules
 from gateway.speech.segmenter import SegmentOptions
 from gateway.speech.stream import Output, SpeechStream, SpokenSegment
 
@@ -42,12 +43,13 @@ Progress = Literal["first_sent", "reply_sent"]
 
 
 class Parts(Struct, frozen=True, kw_only=True):
-    """What every turn of this process works with; `now` is the loop's clock in seconds."""
+    """What every turn of this process works with; `now` is the loop's clock in seconds, `rules` what marks the model may write."""
 
     model: LanguageModel
     voices: Synthesizer
     metrics: Metrics
     settings: Settings
+    rules: MarkupRules
     now: Callable[[], float]
 
 
@@ -80,7 +82,7 @@ class Turn:
         self._outbox = outbox
         self._on_progress = on_progress
         options = SegmentOptions(early_first=parts.settings.speech.early_first_segment)
-        self._stream = SpeechStream(language=plan.language, options=options)
+        self._stream = SpeechStream(language=plan.language, rules=parts.rules, options=options)
         self._speaker = self._make_speaker() if plan.output == "audio" else None
         self._prompt: Prompt | None = None
         self._deltas: list[Delta] = []

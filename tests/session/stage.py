@@ -16,6 +16,7 @@ from gateway.events import AudioFrame, ClientEvent, ReportPlayout, ServerEvent, 
 from gateway.metrics import Metrics
 from gateway.session import Attachment, Session
 from gateway.sessions import Sessions
+from gateway.speech.markup import DEFAULT
 from gateway.turn import Parts
 
 E = TypeVar("E", bound=ServerEvent)
@@ -98,7 +99,7 @@ async def stage(
     await model.start()
     await voice.start()
     loop = asyncio.get_running_loop()
-    parts = Parts(model=model, voices=voice, metrics=Metrics(CollectorRegistry()), settings=tree, now=loop.time)
+    parts = Parts(model=model, voices=voice, metrics=Metrics(CollectorRegistry()), settings=tree, rules=DEFAULT, now=loop.time)
     admission = Admission(tree.session.max_sessions)
     admission.is_ready = True
     sessions = Sessions(parts, admission)

@@ -156,3 +156,13 @@ async def test_a_model_that_says_nothing_fails_the_turn() -> None:
         assert done.status == "failed"
         assert scene.of(ErrorRaised)[0].code == "engine_failed"
         assert scene.of(ErrorRaised)[0].turn == 1
+
+
+async def test_emotion_marks_are_asked_for_and_leave_with_the_segment_not_in_it() -> None:
+    async with stage(["[happy] Good to see you. [sad] I must go."], start=StartSession(emotion=True)) as scene:
+        scene.send(SendText(text="Hello."))
+        await scene.until(TurnDone)
+        assert [segment.emotion for segment in scene.of(SegmentDecided)] == ["happy", "sad"]
+        assert "[" not in "".join(segment.text for segment in scene.of(SegmentDecided))
+        assert "[happy]" in scene.model.requests[0].prompt.messages[0].text
+        assert [synthesis.style.emotion for synthesis in scene.voice.requests] == ["happy", "sad"]

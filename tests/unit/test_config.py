@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from gateway.config import ConfigError, Settings, check, load
+from gateway.speech.markup import rules_from
 
 DEFAULT = Path(__file__).parents[2] / "configs" / "default.toml"
 
@@ -27,7 +28,7 @@ def keys(kind: Any, prefix: str = "") -> set[str]:  # Any: msgspec's field types
 def written(tree: dict[str, Any], prefix: str = "") -> set[str]:
     found = set()
     for name, value in tree.items():
-        if isinstance(value, dict) and f"{prefix}{name}" not in ("personas", "llm.vllm"):
+        if isinstance(value, dict) and f"{prefix}{name}" not in ("personas", "llm.vllm", "speech.emotion_words"):
             found |= written(value, f"{prefix}{name}.")
         else:
             found.add(prefix + name)
@@ -70,6 +71,19 @@ def test_every_key_of_the_default_file_is_explained() -> None:
 def test_a_wrong_setting_is_told_with_what_would_be_valid(tree: dict[str, Any], told: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check(tree)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("speech", "told"),
+    [
+        ({"emotion_words": {"gentle": "soft"}}, "speech.emotion_words.gentle: got 'soft', expected one of neutral, happy"),
+        ({"emotion_patterns": ["[]"]}, "emotion pattern '[]': expected a mark, {} and a mark"),
+    ],
+)
+def test_a_wrong_mark_is_told(speech: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        rules_from(check({"speech": speech}).speech)
     assert told in str(caught.value)
 
 

@@ -5,5 +5,6 @@ from gateway.speech.markup.pieces import Piece, PieceKind
 from gateway.speech.markup.prompt import emotion_instructions
 from gateway.speech.markup.reader import MarkupReader
 from gateway.speech.markup.rules import DEFAULT, MarkupRules
+from gateway.speech.markup.settings import rules_from
 
-__all__ = ["DEFAULT", "Emotion", "MarkupReader", "MarkupRules", "Piece", "PieceKind", "emotion_instructions"]
+__all__ = ["DEFAULT", "Emotion", "MarkupReader", "MarkupRules", "Piece", "PieceKind", "emotion_instructions", "rules_from"]
