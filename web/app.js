@@ -86,10 +86,6 @@ class Exchange {
     });
   }
 
-  lightAll() {
-    for (const span of this.#spans) span.dataset.state = "spoken";
-  }
-
   /** Shows what was cut off: the caption after the first `n` characters. */
   cutAt(n) {
     let left = n;
@@ -213,8 +209,7 @@ function draw() {
   $("level").style.setProperty("--level", level.toFixed(2));
   if (!exchange) return;
   if (exchange.turn !== null) {
-    if (player) exchange.light(player.position(exchange.turn));
-    else exchange.lightAll();
+    exchange.light(player ? player.position(exchange.turn) : Infinity);
   }
   requestAnimationFrame(draw);
 }
@@ -261,7 +256,7 @@ const on = {
   "turn.done": (event, exchange) => {
     exchange.finish();
     byTurn.delete(event.turn);
-    if (event.status === "completed") exchange.lightAll();
+    if (event.status === "completed") exchange.light(Infinity);
     if (event.status === "failed" && !exchange.has_note) exchange.note("This reply failed.", { label: "Ask again", run: () => ask(exchange.text) });
     showFloor();
   },
@@ -374,7 +369,12 @@ function fitText() {
   $("text").style.height = `${$("text").scrollHeight}px`;
 }
 
-$("suggestions").addEventListener("click", ({ target }) => target.matches("button") && ask(target.textContent));
+$("suggestions").addEventListener("click", ({ target, detail }) => {
+  if (!target.matches("button")) return;
+  ask(target.textContent);
+  if (detail === 0) $("text").focus(); // pressed by key, and now out of sight
+});
+
 $("stop").addEventListener("click", stop);
 document.addEventListener("keydown", (event) => event.key === "Escape" && stop());
 

@@ -6,11 +6,7 @@
 from __future__ import annotations
 
 import os
-import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,10 +14,10 @@ import pytest
 from engine.fake import speech_ms
 from tests.browser import chrome
 from tests.browser.relay import Relay
+from tests.browser.serving import REPLY, gateway
 
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "artifacts"
-REPLY = "The sea covers most of our planet, and we know little of it. Its deepest valley lies eleven kilometers down."
 READY = "window.stretto?.session.state === 'open'"
 TOLD = "document.querySelector('#notice').hidden ? '' : document.querySelector('#notice p').textContent"
 EXCHANGE = "stretto.exchanges.at(-1)"
@@ -47,32 +43,6 @@ def page(binary: str) -> Iterator[chrome.Page]:
     with chrome.chromium(binary) as tab:
         tab.look()
         yield tab
-
-
-@contextmanager
-def gateway(**environment: str) -> Iterator[int]:
-    """A gateway process with scripted engines; gives its port."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "gateway", "serve", "--engines", "fake", "--port", "0"],
-        cwd=ROOT,
-        env={**os.environ, "STRETTO_FAKE__REPLY": REPLY, "STRETTO_SERVER__DRAIN_S": "1", **environment},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stderr is not None, "Popen was given a pipe"
-    lines: list[str] = []
-    try:
-        for line in process.stderr:
-            lines.append(line)
-            if match := re.search(r"ready: https?://[^:]+:(\d+)/", line):
-                break
-        else:
-            pytest.fail("the gateway did not start:\n" + "".join(lines))
-        with process.stderr:
-            yield int(match[1])
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 @pytest.fixture(scope="module")
