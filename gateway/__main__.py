@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gateway import bench, talk
+from gateway import bench, check, talk
 from gateway.config import ConfigError, load
 
 
@@ -26,6 +26,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="stretto", description="A real-time voice gateway: one WebSocket in, a spoken reply out.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="run the gateway and its page on one port"))
+    _add_fetch(commands.add_parser("fetch", help="download the weights that the settings need, where they are missing"))
+    checking = commands.add_parser("check", help="check settings and say what they would run")
+    check.add_arguments(checking)
+    checking.set_defaults(command=check.run)
     talking = commands.add_parser("talk", help="say something to a running gateway and hear the answer")
     talk.add_arguments(talking)
     talking.set_defaults(command=talk.run)
@@ -42,6 +46,26 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--engines", choices=["auto", "fake"], default="auto", help="fake: scripted model and voice, for tests and benches")
     serve.add_argument("--tls", action="store_true", help="serve HTTPS; without a configured certificate a self-signed one is made")
     serve.set_defaults(command=_serve)
+
+
+def _add_fetch(fetch: argparse.ArgumentParser) -> None:
+    fetch.add_argument("--config", type=Path, help="settings file (TOML)")
+    fetch.set_defaults(command=_fetch)
+
+
+def _fetch(options: argparse.Namespace) -> int:
+    from engine.api import EngineSetupError
+    from engine.build import prepare
+
+    try:
+        prepare(load(options.config).engine_settings(), lambda line: print(line, file=sys.stderr, flush=True))
+    except ConfigError as error:
+        print(f"settings: {error}", file=sys.stderr)
+        return 2
+    except EngineSetupError as error:
+        print(f"cannot fetch: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 def _serve(options: argparse.Namespace) -> int:
