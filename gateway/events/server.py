@@ -1,0 +1,211 @@
+"""What we tell clients: past tense, one class for one message type."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from gateway.events.parts import (
+    AudioOut,
+    Cut,
+    InterruptReason,
+    ItemInfo,
+    Limits,
+    SegmentStatus,
+    Timeline,
+    Tool,
+    TurnStatus,
+    UsageInfo,
+    VoiceInfo,
+    Word,
+)
+
+
+class ServerEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Base of what we send. `ref` answers the client message with that id."""
+
+    ref: str | None = None
+
+
+class SessionReady(ServerEvent, frozen=True, kw_only=True, tag="session.ready"):
+    """The conversation is open. Has no `seq`."""
+
+    session_id: str
+    resume_token: str
+    resumed: bool
+    limits: Limits
+    audio_out: AudioOut
+    voices: tuple[VoiceInfo, ...]
+
+
+class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.updated"):
+    """The settings now in force."""
+
+    instructions: str
+    language: str
+    voice: str
+    output: Literal["audio", "text"]
+    allow_barge_in: bool
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    max_tokens: int | None = None
+
+
+class ItemAdded(ServerEvent, frozen=True, kw_only=True, tag="item.added"):
+    """The item is in the conversation, behind `after` (absent: in front of all)."""
+
+    item_id: str
+    after: str | None = None
+
+
+class ItemRetrieved(ServerEvent, frozen=True, kw_only=True, tag="item"):
+    """What the conversation holds of an item."""
+
+    item: ItemInfo
+
+
+class ItemTruncated(ServerEvent, frozen=True, kw_only=True, tag="item.truncated"):
+    """The conversation holds the reply up to `audio_ms` (clamped to what was sent): `text`."""
+
+    item_id: str
+    audio_ms: int
+    text: str
+
+
+class ItemDeleted(ServerEvent, frozen=True, kw_only=True, tag="item.deleted"):
+    """The message is out of the conversation."""
+
+    item_id: str
+
+
+class Ack(ServerEvent, frozen=True, kw_only=True, tag="ack"):
+    """The message with this id arrived; `repeated`: it had been executed before."""
+
+    repeated: bool | None = None
+
+
+class TurnStarted(ServerEvent, frozen=True, kw_only=True, tag="turn.started"):
+    """A reply is being thought of. `item_id`: the user's item that it answers; `reply_id`: the reply's own, behind `after`.
+
+    `conversation` none: an out-of-band reply. `output`: what it comes as, where the client may not know.
+    """
+
+    turn: int
+    item_id: str | None = None
+    reply_id: str | None = None
+    after: str | None = None
+    conversation: Literal["none"] | None = None
+    output: Literal["audio", "text"] | None = None
+    metadata: dict[str, str] | None = None
+
+
+class TextDelta(ServerEvent, frozen=True, kw_only=True, tag="text.delta"):
+    """Caption text; `tokens` is the model's real count behind it."""
+
+    turn: int
+    text: str
+    tokens: int
+
+
+class SegmentDecided(ServerEvent, frozen=True, kw_only=True, tag="segment"):
+    """A piece of the reply is decided; leaves before any of its audio exists. `at_ms`: debug stamp of its delta."""
+
+    turn: int
+    index: int
+    text: str
+    cut: Cut
+    emotion: str | None = None
+    at_ms: float | None = None
+
+
+class SegmentAudio(ServerEvent, frozen=True, kw_only=True, tag="segment.audio"):
+    """Which voice speaks the segment, and the text it was given; before its first audio frame."""
+
+    turn: int
+    index: int
+    voice: str
+    spoken: str
+    words: tuple[Word, ...] | None = None
+
+
+class AudioFrame(ServerEvent, frozen=True, kw_only=True, tag="audio"):
+    """Audio of a segment; `pts_ms` since the turn's first sample. `at_ms`: debug stamp of its chunk."""
+
+    turn: int
+    index: int
+    pts_ms: float
+    data: bytes
+    at_ms: float | None = None
+
+
+class SegmentDone(ServerEvent, frozen=True, kw_only=True, tag="segment.done"):
+    """All audio of the segment has been sent."""
+
+    turn: int
+    index: int
+    audio_ms: int
+    status: SegmentStatus
+
+
+class Interrupted(ServerEvent, frozen=True, kw_only=True, tag="interrupted"):
+    """Stop playing this turn now; only `heard` and `turn.done` of it follow."""
+
+    turn: int
+    reason: InterruptReason
+
+
+class Heard(ServerEvent, frozen=True, kw_only=True, tag="heard"):
+    """What the conversation now holds of a turn that did not complete."""
+
+    turn: int
+    heard_ms: int
+    heard_text: str
+
+
+class ToolCalled(ServerEvent, frozen=True, kw_only=True, tag="tool.call"):
+    """The model wants this function called; the turn waits for `tool.result`. `arguments`: JSON text, as the model wrote it."""
+
+    turn: int
+    call_id: str
+    name: str
+    arguments: str
+    item_id: str | None = None
+
+
+class ReplyDone(ServerEvent, frozen=True, kw_only=True, tag="reply.done"):
+    """Everything of the reply has been sent, audio too. `cut`: it stopped at the bound on its tokens."""
+
+    turn: int
+    usage: UsageInfo
+    cut: Literal["length"] | None = None
+
+
+class TurnDone(ServerEvent, frozen=True, kw_only=True, tag="turn.done"):
+    """The turn is over and, when completed, played out."""
+
+    turn: int
+    status: TurnStatus
+    timeline: Timeline
+
+
+class GoingAway(ServerEvent, frozen=True, kw_only=True, tag="going_away"):
+    """The server stops; turns may finish until the deadline."""
+
+    deadline_ms: int
+
+
+class ErrorRaised(ServerEvent, frozen=True, kw_only=True, tag="error"):
+    """What went wrong, and whether trying again helps."""
+
+    code: str
+    message: str
+    retryable: bool
+    retry_after_ms: int | None = None
+    turn: int | None = None
+
+
+class Pong(ServerEvent, frozen=True, kw_only=True, tag="pong"):
+    """Answers `ping`."""
+
+    t: float | None = None
