@@ -15,7 +15,8 @@ from gateway.client import ConnectFailed
 
 START_S = 30.0
 STOP_S = 5.0
-# Defaults; the environment may change them. A voice at exactly real time: no frame can get ahead of the listener, so pacing holds none back and every frame's time counts.
+# Defaults; the environment may change them. A voice at exactly real time: no frame can get ahead of the listener, so pacing holds
+# none back and every frame's time counts.
 SETTINGS = {
     "STRETTO_SERVER__DEBUG_STAMPS": "true",
     "STRETTO_SERVER__DRAIN_S": "1.0",
