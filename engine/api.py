@@ -6,7 +6,7 @@ Assumes one event loop per process. Time is in seconds of `loop.time()` where it
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -263,3 +263,11 @@ class Synthesizer(Protocol):
 
         Raises `VoiceUnavailable`, `EngineNotReady`, `EngineStalled`, `EngineBusy`, `EngineError`.
         """
+
+
+@runtime_checkable
+class Expectant(Protocol):
+    """A voice engine that can get ready ahead, for instance open a connection."""
+
+    def expect(self, voice: str) -> None:
+        """A text for `voice` will follow within seconds. Never waits, never fails; may be called often."""

@@ -51,6 +51,11 @@ def scripts_of(language: str) -> frozenset[str]:
     return frozenset((*_SCRIPTS.get(primary(language), ()), _LATIN))
 
 
+def speakable(text: str) -> bool:
+    """Whether there is anything to say at all: a letter or a digit."""
+    return any(sign.isalnum() for sign in text)
+
+
 def can_read(text: str, scripts: frozenset[str]) -> bool:
     """Whether there is something to say, and little in it that is foreign."""
     n_own = n_foreign = 0

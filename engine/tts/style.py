@@ -1,8 +1,8 @@
 """How a feeling and a user's wishes become what a voice can do. Pure.
 
 Decides rate, pitch, loudness, the voice's own style name and instructions for one segment, all inside bounds in which a
-voice stays a voice. Knows no engine: each renders the result in its own words. Assumes that the emotion's name is one of the
-closed vocabulary; an unknown one is neutral.
+voice stays a voice. Knows no engine: each renders the result in its own words, and all apply `volume` to the PCM. Assumes that
+the emotion's name is one of the closed vocabulary; an unknown one is neutral.
 """
 
 from __future__ import annotations
@@ -46,37 +46,26 @@ class VoiceManner(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     styles: dict[str, str] = {}
 
 
-class Prosody(Struct, frozen=True, kw_only=True):
-    """What is asked of a voice. `rate` and `volume` are factors; `volume` holds the voice's own gain already."""
+def resolve(style: Style, manner: VoiceManner, emotions: Mapping[str, EmotionChange]) -> Style:
+    """What is asked of the voice: emotion times strength on top of the user's wish, inside the bounds; `volume` holds its gain.
 
-    rate: float = 1.0
-    pitch_st: float = 0.0
-    volume: float = 1.0
-    style_name: str | None = None
-    instructions: str | None = None
-
-
-def resolve(style: Style, manner: VoiceManner, emotions: Mapping[str, EmotionChange]) -> Prosody:
-    """The prosody for a segment: emotion times strength on top of the user's setting, inside the bounds.
-
-    A voice with an own style for the feeling gets that instead of changed pitch and rate: both would overdo it.
+    A voice with an own style for the feeling gets that instead of changed pitch and rate: both would overdo it. The result is not to
+    be resolved again.
     """
     emotion = style.emotion or "neutral"
     change = emotions.get(emotion, EmotionChange())
-    own = manner.styles.get(emotion)
-    strength = 0.0 if own else manner.strength
-    return Prosody(
+    strength = 0.0 if emotion in manner.styles else manner.strength
+    return Style(
+        emotion=style.emotion,
         rate=_bound(style.rate * change.rate**strength, RATE_BOUNDS),
         pitch_st=_bound(style.pitch_st + change.pitch_st * strength, PITCH_BOUNDS_ST),
         volume=_bound(style.volume * change.volume**strength, VOLUME_BOUNDS) * 10 ** (manner.gain_db / 20),
-        style_name=own,
-        instructions=change.instructions or None,
     )
 
 
 def _bound(value: float, bounds: tuple[float, float]) -> float:
-    """NaN and infinity come from a client; they count as the nearest harmless value."""
+    """Inside the bounds; what is no number comes from a client and counts as no wish."""
     low, high = bounds
     if value != value:
-        return max(low, min(high, 1.0 if low > 0 else 0.0))
+        return 1.0 if low > 0 else 0.0
     return max(low, min(high, value))

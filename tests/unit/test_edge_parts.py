@@ -8,11 +8,11 @@ from email.utils import formatdate
 import pytest
 from edge_tts.drm import generate_sec_ms_gec_v2
 
+from engine.api import Style
 from engine.tts.edge.clock import ServiceClock, token
 from engine.tts.edge.hold import WordHold
 from engine.tts.edge.prosody import EdgeProsody, render
 from engine.tts.edge.protocol import Audio, EdgeProtocolError, Nothing, TurnEnd, Word, Words, read_binary, read_text, ssml_message
-from engine.tts.style import Prosody
 
 
 def binary(head: bytes, data: bytes) -> bytes:
@@ -92,9 +92,9 @@ def test_a_refusal_for_another_reason_is_not_tried_again(date: str | None) -> No
 
 
 def test_prosody_is_rendered_with_signs() -> None:
-    assert render(Prosody(rate=1.1, pitch_st=-12, volume=3.0), 200, True) == EdgeProsody("+10%", "-100Hz", "+100%")
-    assert render(Prosody(), 200, True) == EdgeProsody()
-    assert render(Prosody(volume=0.5), 200, False).volume == "+0%"
+    assert render(Style(rate=1.1, pitch_st=-12, volume=3.0), 200, True) == EdgeProsody("+10%", "-100Hz", "+100%")
+    assert render(Style(), 200, True) == EdgeProsody()
+    assert render(Style(volume=0.5), 200, False).volume == "+0%"
 
 
 RATE = 1000  # two bytes a millisecond: audio below is counted in milliseconds

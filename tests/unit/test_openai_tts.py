@@ -27,10 +27,10 @@ async def http(**settings: object) -> AsyncGenerator[tuple[HttpVoices, SpeechSer
             "studio",
             HttpSettings(
                 base_url=server.base_url,
-                voices=(HttpVoice(id="studio-amy", name="amy"), HttpVoice(id="mei", languages=("zh",))),
+                voices=(HttpVoice(name="amy"), HttpVoice(name="mei", languages=("zh",))),
                 **options,  # type: ignore[arg-type]  # keywords of the test
             ),
-            {"studio-amy": VoiceManner(styles={"happy": "cheerful"})},
+            {"studio/amy": VoiceManner(styles={"happy": "cheerful"})},
             {"sad": EmotionChange(rate=0.9, instructions="Speak sadly."), "happy": EmotionChange(rate=1.1, instructions="Speak happily.")},
         )
         await voices.start()
@@ -40,7 +40,7 @@ async def http(**settings: object) -> AsyncGenerator[tuple[HttpVoices, SpeechSer
             await voices.close()
 
 
-def ask(text: str = TEXT, voice: str = "studio-amy", **more: object) -> Synthesis:
+def ask(text: str = TEXT, voice: str = "studio/amy", **more: object) -> Synthesis:
     return Synthesis(request_id="r", text=text, voice=voice, language="en", **more)  # type: ignore[arg-type]  # keywords of the test
 
 
@@ -67,7 +67,7 @@ async def test_every_format_is_heard_at_the_rate_asked_for(kind: str, rate_hz: i
 
 async def test_the_request_says_what_the_server_understands() -> None:
     async with http(instructions=True, style_field="style", api_key="k", extra={"stream": True}) as (voices, server):
-        await collect(voices, ask(style=Style(emotion="sad", rate=2.0)))
+        await collect(voices, ask(style=Style(emotion="sad", rate=1.8)))
         await collect(voices, ask(style=Style(emotion="happy")))
     sad, happy = server.requests
     assert (sad["voice"], sad["model"], sad["stream"], sad["_key"]) == ("amy", "tts", True, "Bearer k")
@@ -144,10 +144,10 @@ async def test_a_failure_after_audio_is_a_cut(answer: Answer) -> None:
 
 
 async def test_no_server_at_all_is_typed() -> None:
-    voices = HttpVoices("studio", HttpSettings(base_url="http://127.0.0.1:9/v1", voices=(HttpVoice(id="a"),)), {}, {})
+    voices = HttpVoices("studio", HttpSettings(base_url="http://127.0.0.1:9/v1", voices=(HttpVoice(name="a"),)), {}, {})
     await voices.start()
     with pytest.raises(EngineNotReady):
-        await collect(voices, ask(voice="a"))
+        await collect(voices, ask(voice="studio/a"))
     await voices.close()
 
 
@@ -168,5 +168,5 @@ async def test_unknown_voices_and_silence_are_not_sent() -> None:
             await collect(voices, ask(voice="nobody"))
         assert await collect(voices, ask("…")) == []
         assert server.requests == []
-        assert not voices.can_speak("你好", "studio-amy")
-        assert voices.can_speak("你好", "mei")
+        assert not voices.can_speak("你好", "studio/amy")
+        assert voices.can_speak("你好", "studio/mei")

@@ -18,13 +18,13 @@ from engine.tts.edge.prosody import render
 from engine.tts.edge.protocol import ssml_message
 from engine.tts.edge.recital import Recital
 from engine.tts.edge.settings import EdgeSettings
-from engine.tts.languages import reads, speakable
+from engine.tts.script import can_read, scripts_of, speakable
 from engine.tts.slots import Slots
-from engine.tts.style import EmotionChange, VoiceManner, resolve
+from engine.tts.style import VoiceManner
 
 
 class EdgeVoices:
-    """`voices` come from the shipped table: the service is never asked for a list."""
+    """`voices` come from the shipped table: the service is never asked for a list. Ids are `edge/` and the service's name."""
 
     name = "edge"
 
@@ -33,13 +33,12 @@ class EdgeVoices:
         settings: EdgeSettings,
         voices: tuple[Voice, ...],
         manners: Mapping[str, VoiceManner],
-        emotions: Mapping[str, EmotionChange],
         *,
         url: str = WSS_URL,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self._settings, self._voices, self._manners, self._emotions = settings, voices, manners, emotions
-        self._by_id = {voice.id: voice for voice in voices}
+        self._settings, self._voices, self._manners = settings, voices, manners
+        self._scripts = {voice.id: scripts_of(voice.languages[0]) for voice in voices}
         self._slots = Slots(self.name, settings.streams, settings.waiting, settings.first_audio_s)
         self._connections = EdgeConnections(
             connect_s=settings.connect_s,
@@ -67,8 +66,7 @@ class EdgeVoices:
         return self._voices
 
     def can_speak(self, text: str, voice: str) -> bool:
-        known = self._by_id.get(voice)
-        return known is not None and reads(known.languages, text)
+        return voice in self._scripts and can_read(text, self._scripts[voice])
 
     def expect(self, voice: str) -> None:
         """A text for `voice` will follow within seconds: connect now. Never waits."""
@@ -79,8 +77,8 @@ class EdgeVoices:
 
         Raises, beside the promised errors, `SpeechCut` when some of it was let out before it broke off.
         """
-        if synthesis.voice not in self._by_id:
-            raise VoiceUnavailable(f"expected one of {len(self._by_id)} edge voices, got {synthesis.voice!r}")
+        if synthesis.voice not in self._scripts:
+            raise VoiceUnavailable(f"expected one of {len(self._scripts)} edge voices, got {synthesis.voice!r}")
         if not speakable(synthesis.text):
             return
         request = self._request(synthesis)
@@ -90,9 +88,8 @@ class EdgeVoices:
 
     def _request(self, synthesis: Synthesis) -> str:
         manner = self._manners.get(synthesis.voice, VoiceManner())
-        prosody = resolve(synthesis.style, manner, self._emotions)
-        edge = render(prosody, manner.base_hz, with_volume=synthesis.encoding == "mp3")
+        prosody = render(synthesis.style, manner.base_hz, with_volume=synthesis.encoding == "mp3")
         try:
-            return ssml_message(synthesis.text, synthesis.voice, edge)
+            return ssml_message(synthesis.text, synthesis.voice.removeprefix(f"{self.name}/"), prosody)
         except ValueError as error:
             raise VoiceUnavailable(f"the edge voice cannot be asked for this: {error}") from error

@@ -6,16 +6,19 @@ import asyncio
 import math
 from collections.abc import AsyncGenerator
 
+from msgspec import structs
+
 from engine.api import EngineError, EngineStalled, SpeechChunk, SpeechCut, Synthesis, WordTiming
-from engine.audio import Resampler
+from engine.audio import Resampler, apply_gain
 from engine.audio_codecs.mp3 import ENCODER_DELAY_SAMPLES, Mp3Decoder
 from engine.audio_codecs.mp3_frames import FrameReader
 from engine.tts.edge.connections import ConnectionLost, EdgeConnection, EdgeConnections
 from engine.tts.edge.hold import WordHold
 from engine.tts.edge.protocol import SAMPLE_RATE_HZ, Audio, Message, Nothing, TurnEnd, Words, config_message
 from engine.tts.edge.settings import EdgeSettings
-from engine.tts.languages import speakable
+from engine.tts.lead import LeadTrim
 from engine.tts.lengths import longest_ms
+from engine.tts.script import speakable
 
 _MISSING_MS = 60  # audio may end this much before the announced end of the last word
 _FASTEST_MS_PER_CHARACTER = 60  # text without an announced word may still be in audio of at least this length
@@ -30,6 +33,7 @@ class Recital:
         self._connections, self._settings, self._synthesis = connections, settings, synthesis
         self._decoder = Mp3Decoder()
         self._hold = WordHold(synthesis.text, SAMPLE_RATE_HZ)
+        self._lead = LeadTrim(SAMPLE_RATE_HZ)
         self._resampler = Resampler(SAMPLE_RATE_HZ, synthesis.sample_rate_hz)
         self._passage = Mp3Passage() if synthesis.encoding == "mp3" else None
         self._longest_ms = longest_ms(synthesis.text)
@@ -111,10 +115,14 @@ class Recital:
         return self._chunk(*self._hold.take_all(), last=True) or SpeechChunk(pcm=b"")
 
     def _chunk(self, pcm: bytes, words: tuple[WordTiming, ...], last: bool = False) -> SpeechChunk | None:
-        sound = self._resampler.feed(pcm) + (self._resampler.flush() if last else b"")
+        """Audio that may go out: lead trimmed, at the loudness and rate that were asked for. MP3 goes as the service made it."""
         mp3 = b""
         if self._passage is not None:
             mp3 = self._passage.take_all() if last else self._passage.take(self._hold.let_out_ms)
+        else:
+            pcm = apply_gain(self._lead.feed(pcm), self._synthesis.style.volume)
+            words = tuple(_earlier(word, self._lead.cut_ms) for word in words)
+        sound = self._resampler.feed(pcm) + (self._resampler.flush() if last else b"")
         if not sound and not words and not mp3:
             return None
         return SpeechChunk(pcm=sound, words=words, voice=self._synthesis.voice, mp3=mp3)
@@ -135,6 +143,10 @@ class Recital:
         if self._hold.let_out_ms == 0:
             return error
         return SpeechCut(f"broke off after {self._hold.let_out_ms:.0f} ms: {error}", spoken=self._hold.spoken)
+
+
+def _earlier(word: WordTiming, cut_ms: int) -> WordTiming:
+    return structs.replace(word, start_ms=max(0, word.start_ms - cut_ms), end_ms=max(0, word.end_ms - cut_ms))
 
 
 class Mp3Passage:

@@ -26,14 +26,15 @@ from engine.api import (
     Voice,
     VoiceUnavailable,
 )
-from engine.audio import bytes_to_ms
-from engine.tts.languages import reads, speakable
+from engine.audio import apply_gain, bytes_to_ms
+from engine.tts.lead import LeadTrim
 from engine.tts.lengths import longest_ms
 from engine.tts.openai.decoding import SpeechDecoder, UnexpectedAnswer
 from engine.tts.openai.settings import HttpSettings
 from engine.tts.retry_after import read_retry_after
+from engine.tts.script import can_read, scripts_of, speakable
 from engine.tts.slots import Slots
-from engine.tts.style import EmotionChange, VoiceManner, resolve
+from engine.tts.style import EmotionChange, VoiceManner
 
 _KEEP_IDLE_S = 60.0
 _CLOSE_S = 0.05  # for closing an answer that is not over; a canceled voice is free within 100 ms
@@ -48,7 +49,7 @@ class SpeechRefused(EngineError):
 
 
 class HttpVoices:
-    """One server. `name` is its label in metrics and logs."""
+    """One server. `name` is its label in metrics and logs, and begins its voices' ids: `name/voice`."""
 
     def __init__(
         self,
@@ -60,7 +61,7 @@ class HttpVoices:
     ) -> None:
         self.name = name
         self._settings, self._manners, self._emotions, self._wall = settings, manners, emotions, wall
-        self._by_id = {voice.id: voice for voice in settings.voices}
+        self._by_id = {f"{name}/{voice.name}": voice for voice in settings.voices}
         self._slots = Slots(name, settings.streams, settings.waiting, settings.first_audio_s)
         self._http: httpx.AsyncClient | None = None
 
@@ -81,11 +82,11 @@ class HttpVoices:
         return Health(ready=self._http is not None, detail=self._settings.base_url)
 
     def voices(self) -> tuple[Voice, ...]:
-        return tuple(Voice(id=voice.id, languages=voice.languages, engine=self.name) for voice in self._settings.voices)
+        return tuple(Voice(id=key, languages=voice.languages, engine=self.name) for key, voice in self._by_id.items())
 
     def can_speak(self, text: str, voice: str) -> bool:
         known = self._by_id.get(voice)
-        return known is not None and reads(known.languages, text)
+        return known is not None and can_read(text, scripts_of(known.languages[0]))
 
     async def synthesize(self, synthesis: Synthesis) -> AsyncGenerator[SpeechChunk, None]:
         """Stream the segment; nothing speakable gives no chunk.
@@ -105,14 +106,16 @@ class HttpVoices:
     async def _stream(self, http: httpx.AsyncClient, synthesis: Synthesis) -> AsyncGenerator[SpeechChunk, None]:
         first_deadline = asyncio.get_running_loop().time() + self._settings.first_audio_s
         response = await self._ask(http, synthesis, first_deadline)
-        out_ms = 0.0
+        lead, out_ms = LeadTrim(synthesis.sample_rate_hz), 0.0
         try:
             async with aclosing(self._pieces(response, synthesis, first_deadline)) as pieces:
                 async for pcm in pieces:
+                    pcm = apply_gain(lead.feed(pcm), synthesis.style.volume)
                     out_ms += bytes_to_ms(len(pcm), synthesis.sample_rate_hz)
                     if out_ms > longest_ms(synthesis.text):
                         raise EngineError(f"expected at most {longest_ms(synthesis.text)} ms of audio, got more")
-                    yield SpeechChunk(pcm=pcm, voice=synthesis.voice)
+                    if pcm:
+                        yield SpeechChunk(pcm=pcm, voice=synthesis.voice)
             if out_ms == 0:
                 raise UnexpectedAnswer("expected audio, got none")
         except EngineError as error:
@@ -161,19 +164,21 @@ class HttpVoices:
             raise EngineError(f"{self.name}: the answer broke off: {type(error).__name__}") from error
 
     def _body(self, synthesis: Synthesis) -> dict[str, Any]:  # Any: JSON
-        settings, voice = self._settings, self._by_id[synthesis.voice]
-        prosody = resolve(synthesis.style, self._manners.get(voice.id, VoiceManner()), self._emotions)
+        settings, style = self._settings, synthesis.style
+        emotion = style.emotion or "neutral"
         body: dict[str, Any] = {
             "model": settings.model,
             "input": synthesis.text.encode("utf-8", "replace").decode("utf-8"),
-            "voice": voice.name or voice.id,
+            "voice": self._by_id[synthesis.voice].name,
             "response_format": settings.format,
-            "speed": round(min(max(prosody.rate, _SPEED_BOUNDS[0]), _SPEED_BOUNDS[1]), 3),
+            "speed": round(min(max(style.rate, _SPEED_BOUNDS[0]), _SPEED_BOUNDS[1]), 3),
         }
-        if settings.instructions and prosody.instructions:
-            body["instructions"] = prosody.instructions
-        if settings.style_field and prosody.style_name:
-            body[settings.style_field] = prosody.style_name
+        instructions = self._emotions.get(emotion, EmotionChange()).instructions
+        if settings.instructions and instructions:
+            body["instructions"] = instructions
+        own_style = self._manners.get(synthesis.voice, VoiceManner()).styles.get(emotion)
+        if settings.style_field and own_style:
+            body[settings.style_field] = own_style
         return body | settings.extra
 
     def _typed(self, response: httpx.Response) -> EngineError:

@@ -11,10 +11,9 @@ AudioFormat = Literal["pcm", "wav", "mp3", "opus"]
 
 
 class HttpVoice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A voice: our `id`, the server's own `name` (empty: the same), and what it speaks."""
+    """A voice: the server's own `name` for it, and what it speaks, its own language first."""
 
-    id: str
-    name: str = ""
+    name: str
     languages: tuple[str, ...] = ("en",)
 
 
