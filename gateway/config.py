@@ -61,7 +61,7 @@ class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class TurnSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One reply's bounds."""
 
-    max_tokens: PositiveInt = 512
+    max_tokens: PositiveInt = 256
     temperature: Annotated[float, Meta(ge=0, le=2)] = 0.7
     top_p: Annotated[float, Meta(gt=0, le=1)] = 0.95
     first_delta_s: Positive = 20.0
