@@ -106,9 +106,9 @@ export class Session {
     return this.request("say", { text, id });
   }
 
-  /** Lets the assistant speak. Resolves with the Reply. */
-  createReply({ instructions, id } = {}) {
-    return this.request("reply.create", { instructions, id });
+  /** Lets the assistant speak, with the fields of `reply.create`. Resolves with the Reply. */
+  createReply(fields = {}) {
+    return this.request("reply.create", fields);
   }
 
   /** Stops the current reply, or that of `turn`. */
