@@ -86,17 +86,16 @@ class LlamaCpp:
             raise EngineNotReady("llama.cpp was not started")
         sampling = generation.sampling
         body = Request(generation.prompt.messages, sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.seed)
-        usage = Usage()
+        usage, is_over = Usage(), False
         async with aclosing(self._worker.stream(generation.request_id, body, generation.priority)) as stream:
             async for message in stream:
                 piece = msgspec.convert(message, Piece)
                 usage = piece.usage or msgspec.structs.replace(usage, output_tokens=usage.output_tokens + piece.n_tokens)
-                if piece.finish is not None:
-                    yield Delta(text=piece.text, n_tokens=piece.n_tokens, finish=piece.finish, usage=usage)
-                    return
-                if piece.text:
-                    yield Delta(text=piece.text, n_tokens=piece.n_tokens)
-        yield Delta(text="", finish="cancelled", usage=usage)
+                is_over = piece.finish is not None
+                if is_over or piece.text:
+                    yield Delta(text=piece.text, n_tokens=piece.n_tokens, finish=piece.finish, usage=usage if is_over else None)
+        if not is_over:
+            yield Delta(text="", finish="cancelled", usage=usage)
 
     def cancel(self, request_id: str) -> None:
         if self._worker is not None:
