@@ -1,0 +1,111 @@
+"""Which engines are chosen, and what an operator is told when one cannot be built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine import build
+from engine.api import EngineSetupError
+from engine.settings import EngineSettings, LlmSettings, TtsSettings
+from engine.weights import PIPER_JOE, SMOLLM2, Weights
+
+FAKE_VOICE = TtsSettings(engines=("fake",))
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+class Machine:
+    """What is found here, instead of what is."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._monkeypatch = monkeypatch
+
+    def has(self, *, gpu: bool, packages: tuple[str, ...]) -> None:
+        self._monkeypatch.setattr(build, "_has_gpu", lambda: gpu)
+        self._monkeypatch.setattr(build, "_is_installed", lambda module: module in packages)
+
+
+def settings(tmp_path: Path, engine: LlmSettings, tts: TtsSettings = FAKE_VOICE) -> EngineSettings:
+    return EngineSettings(cache_path=tmp_path, llm=engine, tts=tts)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "packages", "llm", "chosen", "why"),
+    [
+        (False, (), LlmSettings(), "llamacpp", "no NVIDIA GPU was found"),
+        (False, ("vllm",), LlmSettings(), "llamacpp", "no NVIDIA GPU was found"),
+        (True, ("vllm",), LlmSettings(), "vllm", "an NVIDIA GPU was found"),
+        (True, (), LlmSettings(), "llamacpp", "vLLM is not installed"),
+        (True, ("vllm",), LlmSettings(model="/models/x.gguf"), "llamacpp", "GGUF"),
+        (True, (), LlmSettings(model="Qwen/Qwen3-8B"), "vllm", "an NVIDIA GPU was found"),
+        (False, ("vllm",), LlmSettings(model="Qwen/Qwen3-8B"), "vllm", "no GGUF file"),
+        (False, (), LlmSettings(engine="vllm"), "vllm", "llm.engine says so"),
+        (True, ("vllm",), LlmSettings(engine="llamacpp"), "llamacpp", "llm.engine says so"),
+        (True, ("vllm",), LlmSettings(engine="fake"), "fake", "llm.engine says so"),
+    ],
+)
+def test_the_machine_and_the_settings_choose(
+    machine: Machine, tmp_path: Path, gpu: bool, packages: tuple[str, ...], llm: LlmSettings, chosen: str, why: str
+) -> None:
+    machine.has(gpu=gpu, packages=packages)
+    got, reason = build.choose_model(settings(tmp_path, llm))
+    assert got == chosen
+    assert why in reason
+
+
+@pytest.mark.parametrize(
+    ("llm", "tts", "needed"),
+    [
+        (LlmSettings(engine="fake"), FAKE_VOICE, ()),
+        (LlmSettings(engine="llamacpp"), TtsSettings(), (SMOLLM2, PIPER_JOE)),
+        (LlmSettings(engine="llamacpp", model="/x.gguf"), TtsSettings(engines=("espeak",)), ()),
+        (LlmSettings(engine="vllm"), TtsSettings(), (PIPER_JOE,)),
+    ],
+)
+def test_only_what_is_used_is_downloaded(tmp_path: Path, llm: LlmSettings, tts: TtsSettings, needed: tuple[Weights, ...]) -> None:
+    assert build.needed_weights(settings(tmp_path, llm, tts)) == needed
+
+
+@pytest.mark.parametrize(
+    ("llm", "tts", "module", "extra"),
+    [
+        (LlmSettings(engine="llamacpp"), FAKE_VOICE, "xllamacpp", "llamacpp"),
+        (LlmSettings(engine="vllm"), FAKE_VOICE, "vllm", "vllm"),
+        (LlmSettings(engine="fake"), TtsSettings(engines=("piper",)), "piper", "local-tts"),
+        (LlmSettings(engine="fake"), TtsSettings(engines=("espeak",)), "espeakng_loader", "local-tts"),
+    ],
+)
+def test_a_missing_package_is_named_with_the_pip_command(
+    machine: Machine, tmp_path: Path, llm: LlmSettings, tts: TtsSettings, module: str, extra: str
+) -> None:
+    machine.has(gpu=False, packages=())
+    with pytest.raises(EngineSetupError) as failure:
+        build.build(settings(tmp_path, llm, tts))
+    assert module in str(failure.value)
+    assert f"pip install 'stretto[{extra}]'" in str(failure.value)
+
+
+def test_missing_weights_are_named(machine: Machine, tmp_path: Path) -> None:
+    machine.has(gpu=False, packages=("xllamacpp", "piper", "onnxruntime", "vllm"))
+    for llm, tts, name in (
+        (LlmSettings(engine="llamacpp"), FAKE_VOICE, "SmolLM2-135M-Instruct.Q4_1.gguf is missing"),
+        (LlmSettings(engine="fake"), TtsSettings(engines=("piper",)), "en_US-joe-medium.onnx is missing"),
+        (LlmSettings(engine="vllm"), FAKE_VOICE, "llm.model is empty"),
+    ):
+        with pytest.raises(EngineSetupError, match=name):
+            build.build(settings(tmp_path, llm, tts))
+
+
+def test_notes_tell_the_model_the_voices_and_that_nobody_speaks_chinese(tmp_path: Path) -> None:
+    made = build.build(settings(tmp_path, LlmSettings(engine="fake"), TtsSettings(engines=("espeak",))))
+    notes = "\n".join(made.notes)
+    assert "fake" in made.notes[0]
+    assert "llm.engine says so" in made.notes[0]
+    assert "espeak" in notes
+    assert "no Chinese voice" in notes
+    assert not made.is_ready
