@@ -36,8 +36,12 @@ MARKS = frozenset("*_~`")
 """Markdown marks: transparent to every rule."""
 BULLETS = frozenset("-*+•·▪◦‣–—>#|")
 
-INTEREST = re.compile("[" + re.escape("".join(sorted(STOPS | CLAUSES | NEWLINES | CLOSERS | OPENERS))) + "]")
-"""Every character at which anything may be decided; all others only lengthen the segment."""
+_PAIRED = CLOSERS | frozenset(BRACKETS) | frozenset(QUOTES)
+
+
+def interest(letters: str) -> re.Pattern[str]:
+    """Every character at which anything may be decided: stops, newlines, pairs, and those given; others only lengthen the segment."""
+    return re.compile("[" + re.escape("".join(sorted((STOPS | NEWLINES | _PAIRED | frozenset(letters)) - frozenset("'’")))) + "]")
 
 
 def is_han(char: str) -> bool:

@@ -2,8 +2,9 @@
 
 import re
 
+from gateway.speech.segmenter.kinds import Kind
 from gateway.speech.segmenter.lookahead import GOES_ON, NEED, next_start, word_at
-from gateway.speech.segmenter.token import Kind, kind_of, word_before
+from gateway.speech.segmenter.token import kind_of, word_before
 from gateway.speech.segmenter.verdict import NEED_LIKELY, NEED_UNLIKELY, Verdict, cut, no
 from gateway.speech.segmenter.view import View
 
@@ -85,7 +86,7 @@ def _judge_ordinal(view: View, number: int, end: int, start: int, word: str) -> 
 def _judge_final(view: View, end: int, start: int, word: str, token: str) -> Verdict:
     """`etc.`, `p.m.`, `Inc.` before a capital: the end, unless a time zone, a title or the main clause of a short start follows."""
     rules = view.rules
-    if word in _ATTACHED or (word.lower() in rules.never and word.lower() not in rules.starters):
+    if word in _ATTACHED or (word.lower() in rules.titles and word.lower() not in rules.starters):
         return no(end)
     if _is_starter(view, start, word):
         return cut(start)

@@ -4,11 +4,14 @@ One forward machine. `_scan` is the first character not yet decided; a rule answ
 segments are the same however the text was split into deltas. Joined segments are the text. Knows nothing of markup.
 """
 
+import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
-from gateway.speech.segmenter.characters import CLAUSES, CLOSERS, INTEREST, MARKS, NEWLINES, STOPS, is_speakable
+from gateway.speech.segmenter.characters import CLAUSES, NEWLINES, STOPS, interest, is_speakable
 from gateway.speech.segmenter.closers import judge_closer
+from gateway.speech.segmenter.ending import Cut, Ends, ending_of, is_stop
 from gateway.speech.segmenter.lengths import (
     DEFAULT,
     HAN_WEIGHT,
@@ -22,7 +25,7 @@ from gateway.speech.segmenter.lengths import (
 from gateway.speech.segmenter.nesting import Nesting
 from gateway.speech.segmenter.rules import rules_for
 from gateway.speech.segmenter.script import language_of
-from gateway.speech.segmenter.stops import judge_stop
+from gateway.speech.segmenter.stops import is_likely, judge_stop
 from gateway.speech.segmenter.verdict import NEED_UNLIKELY, Answer, Verdict, cut, no
 from gateway.speech.segmenter.view import View
 
@@ -32,8 +35,6 @@ STEP = 64
 """Characters until a place is looked for again where there was none."""
 BLOCK = 1024
 """Characters read at a time: taking segments off a long buffer costs the square of its length."""
-Cut = Literal["stop", "newline", "clause", "length", "timer", "end"]
-Ends = Literal["stop", "newline", "clause", "none"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ class Segmenter:
         self._waiting: Verdict | None = None
         self._is_first = options.early_first
         self._check = self._limit()
+        self._interest = _interest(self._is_first, self._rules.language)
 
     def feed(self, text: str, atomic: bool = False) -> list[Segment]:
         """Segments that became complete through this text; `atomic` text is never cut inside."""
@@ -97,15 +99,25 @@ class Segmenter:
         """Whether a decision is open, and how it will probably go."""
         if self._waiting is None:
             return "none"
-        return "likely" if self._waiting.likely else "unlikely"
+        return "likely" if self._is_likely(self._waiting) else "unlikely"
+
+    def _is_likely(self, waiting: Verdict) -> bool:
+        return is_likely(self._view(True), self._scan) if waiting.likely is None else waiting.likely
+
+    def _view(self, final: bool) -> View:
+        return View(self._buffer, self._sentence, self._carried, final, self._rules)
 
     def room(self) -> int:
-        """How many letters, digits or spaces may come before anything can be decided."""
+        """How many characters that are of no interest may come before anything can be decided."""
         return 0 if self._waiting is not None else self._check - len(self._buffer) - 1
+
+    def is_plain(self, text: str) -> bool:
+        """Whether nothing is decided at any of these characters (unless something waits for them)."""
+        return self._interest.search(text) is None
 
     def commit_pending(self) -> list[Segment]:
         """End the segment at an open decision that is `likely`; nothing otherwise."""
-        if self._waiting is None or not self._waiting.likely or not is_speakable(self._buffer):
+        if self._waiting is None or not self._is_likely(self._waiting) or not is_speakable(self._buffer):
             return []
         self._nesting.open.clear()
         self._waiting = None
@@ -120,7 +132,7 @@ class Segmenter:
     def _advance(self, final: bool) -> list[Segment]:
         out: list[Segment] = []
         while True:
-            found = INTEREST.search(self._buffer, self._scan)
+            found = self._interest.search(self._buffer, self._scan)
             at = found.start() if found else len(self._buffer)
             if at >= self._check and self._waiting is None:
                 cut_at = self._too_long()
@@ -146,23 +158,17 @@ class Segmenter:
         char = self._buffer[at]
         if char in NEWLINES:
             return "newline"
-        return "clause" if char in CLAUSES and not self._is_stop(char) else "stop"
-
-    def _is_stop(self, char: str) -> bool:
-        """`;` asks in Greek, `:` ends a sentence in Armenian."""
-        if char in STOPS:
-            return True
-        return (char in ";\u037e" and self._rules.language == "el") or (char == ":" and self._rules.language == "hy")
+        return "clause" if char in CLAUSES and not is_stop(char, self._rules.language) else "stop"
 
     def _decide(self, at: int, final: bool) -> Verdict:
-        text, char = self._buffer, self._buffer[at]
+        char = self._buffer[at]
         for start, end in self._atoms:
             if start <= self._base + at < end:
                 return no(end - self._base)
         if char in NEWLINES:
             return self._newline(at)
         self._nesting.forget(self._base + at)
-        view = View(text, self._sentence, self._carried, final, self._rules)
+        view = self._view(final)
         index = self._nesting.closed_by(char)
         if index >= 0:
             entry = self._nesting.open[index]
@@ -170,7 +176,7 @@ class Segmenter:
             if verdict.answer is not Answer.NEED:
                 del self._nesting.open[index:]
             return self._voiced(verdict)
-        if self._is_stop(char):
+        if is_stop(char, self._rules.language):
             if self._nesting.open:
                 return no(at + 1)
             return self._voiced(judge_stop(view, at) if char in STOPS else self._letter_stop(at, final))
@@ -229,27 +235,21 @@ class Segmenter:
 
     def _emit(self, at: int, why: Cut) -> Segment:
         text = self._buffer[:at]
-        segment = Segment(text, self._base, self._base + at, why, _ending(text, why), language_of(text, self._language))
+        segment = Segment(text, self._base, self._base + at, why, ending_of(text, self._rules.language), language_of(text, self._language))
         self._buffer = self._buffer[at:]
         self._base += at
         self._scan = max(0, self._scan - at)
         self._sentence = 0
         self._carried = text.rstrip()[-1:] if why in ("clause", "length") else ""
         self._atoms = [span for span in self._atoms if span[1] > self._base]
-        if is_speakable(text):
+        if self._is_first and is_speakable(text):
             self._is_first = False
+            self._interest = _interest(False, self._rules.language)
         self._check = self._limit()
         return segment
 
 
-def _ending(text: str, why: Cut) -> Ends:
-    at = len(text) - 1
-    while at >= 0 and (text[at].isspace() or text[at] in MARKS or text[at] in CLOSERS):
-        at -= 1
-    if (at >= 0 and text[at] in STOPS) or why == "stop":
-        return "stop"
-    if why == "newline" or "\n" in text[at + 1 :]:
-        return "newline"
-    if at >= 0 and text[at] in CLAUSES:
-        return "clause"
-    return "none"
+@lru_cache(maxsize=128)
+def _interest(is_first: bool, language: str) -> re.Pattern[str]:
+    """Clause marks matter to the first segment, and where they end sentences."""
+    return interest("".join(CLAUSES) if is_first else "".join(char for char in ";\u037e:" if is_stop(char, language)))

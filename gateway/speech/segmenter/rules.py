@@ -9,9 +9,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 
+from gateway.speech.segmenter.kinds import Kind
+
 SECTIONS = frozenset(
     {"never", "number", "final", "maybe", "starters", "months", "labels", "speech", "ordinals", "leads", "lettered", "unit", "adverbial"}
 )
+_ABBREVIATIONS = (
+    ("maybe", Kind.MAYBE),
+    ("final", Kind.FINAL),
+    ("number", Kind.NUMBER_WORD),
+    ("unit", Kind.UNIT),
+    ("never", Kind.NEVER),
+)
+"""Later ones win."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +30,10 @@ class Rules:
     with a capital only a capital."""
 
     language: str
-    never: frozenset[str]
-    """Titles and `e.g.`: a sentence never ends here."""
-    number: frozenset[str]
-    """`No.`, `Fig.`: never before a number, otherwise like any word."""
-    unit: frozenset[str]
-    """`1990 г.` ends a sentence like `final`, `г. Волгоград` never."""
-    final: frozenset[str]
-    """`etc.`, `p.m.`, `Inc.`: ends a sentence before a capital."""
-    maybe: frozenset[str]
-    """`U.S.`, `Jr.`: ends a sentence only before a frequent first word."""
+    kinds: Mapping[str, Kind]
+    """Abbreviations."""
+    titles: frozenset[str]
+    """The abbreviations a sentence never ends with."""
     starters: frozenset[str]
     """Words that mostly begin a sentence when written with a capital."""
     adverbial: frozenset[str]
@@ -75,6 +79,14 @@ def _shared(english: Mapping[str, frozenset[str]], primary: str) -> frozenset[st
     return words if primary in ("en", "zh", "ja", "ko") else frozenset(word for word in words if "." in word or word in ("jr", "sr"))
 
 
+def _kinds(tables: Mapping[str, frozenset[str]], own: Mapping[str, frozenset[str]]) -> Mapping[str, Kind]:
+    """One table of all abbreviations: the language's own word on a word counts before the English one."""
+    kinds: dict[str, Kind] = {}
+    for words in (tables, own):
+        kinds |= {word: kind for name, kind in _ABBREVIATIONS for word in words.get(name, ())}
+    return kinds
+
+
 @lru_cache(maxsize=64)
 def rules_for(language: str) -> Rules:
     """Rules of a language tag (`en`, `zh-TW`); an unknown language gets the English tables."""
@@ -85,17 +97,15 @@ def rules_for(language: str) -> Rules:
     def joined(name: str) -> frozenset[str]:
         return english.get(name, frozenset()) | own.get(name, frozenset())
 
-    clash = own.get("never", frozenset()) | own.get("number", frozenset()) | own.get("final", frozenset())
+    tables = {name: joined(name) for name in SECTIONS}
+    tables["maybe"] = own.get("maybe", frozenset()) | _shared(english, primary)
     return Rules(
         language=primary,
-        never=joined("never") - (own.get("final", frozenset()) | own.get("maybe", frozenset())),
-        number=joined("number"),
-        final=joined("final") - own.get("never", frozenset()),
-        maybe=(own.get("maybe", frozenset()) | _shared(english, primary)) - clash,
+        kinds=_kinds(tables, own),
+        titles=tables["never"],
         starters=joined("starters") if primary == "en" or not own.get("starters") else own["starters"],
         months=joined("months"),
         labels=joined("labels"),
-        unit=own.get("unit", frozenset()),
         adverbial=joined("adverbial"),
         lettered=joined("lettered"),
         speech=joined("speech"),

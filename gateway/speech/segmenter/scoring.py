@@ -9,6 +9,8 @@ from gateway.speech.segmenter.machine import Segment, Segmenter
 
 SENTENCES = SegmentOptions(early_first=False, soft_chars=1500, hard_chars=2000)
 """Sentences whole, for measuring; a limit stays so that memory is bounded."""
+_CALM = frozenset(" ,'’;:，、；：")
+"""With letters and digits: characters that complete no mark and, mostly, no sentence."""
 BLOCK = 1024
 """Characters read at a time: slicing costs the square of it."""
 
@@ -16,7 +18,7 @@ BLOCK = 1024
 class RawSegmenter:
     """Joined segments are the raw text.
 
-    Letters, digits and spaces decide nothing while neither stage waits for a next character: they are collected for one pass.
+    Letters, digits, spaces and commas decide nothing while neither stage waits for a next character: they are collected for one pass.
     """
 
     def __init__(self, language: str, options: SegmentOptions = SENTENCES) -> None:
@@ -32,7 +34,7 @@ class RawSegmenter:
         self._waiting = ""
 
     def feed(self, text: str) -> list[str]:
-        if self._quiet > 0 and (text.isalnum() or text == " "):
+        if self._quiet > 0 and (text.isalnum() or (text in _CALM and self._segmenter.is_plain(text))):
             self._waiting += text
             self._quiet -= len(text)
             return []

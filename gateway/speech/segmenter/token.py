@@ -1,9 +1,9 @@
 """What stands before a full stop: the word or number it is attached to."""
 
 import re
-from enum import Enum, auto
 
 from gateway.speech.segmenter.characters import BULLETS, MARKS, is_han, is_hangul
+from gateway.speech.segmenter.kinds import Kind
 from gateway.speech.segmenter.rules import Rules
 from gateway.speech.segmenter.view import View
 
@@ -13,20 +13,9 @@ LEADING = 12
 """Bullets and marks in front of a list marker."""
 _BEFORE = frozenset('"“”‘«»„()[]{}（）【】「」『』《》<>,;，；、。！？：…|=¿¡') | MARKS
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,4}\Z")
+_SPACES = " \u00a0\u202f"
+_PARTS = re.compile(r"[-/'’&.]")
 _ROMAN = re.compile(r"(?=.)(?:X{0,3}(?:IX|IV|V?I{0,3})|x{0,3}(?:ix|iv|v?i{0,3}))\Z")
-
-
-class Kind(Enum):
-    PLAIN = auto()
-    NEVER = auto()
-    NUMBER_WORD = auto()
-    FINAL = auto()
-    MAYBE = auto()
-    INITIAL = auto()
-    LETTERED = auto()
-    ORDINAL = auto()
-    MARKER = auto()
-    EMPTY = auto()
 
 
 def token_before(text: str, end: int) -> str:
@@ -62,7 +51,7 @@ def kind_of(view: View, end: int) -> tuple[Kind, str]:
     start = end - len(token)
     if token.lstrip("-–").isdecimal():
         return _number_kind(view, start, token), token
-    if "://" in token or "@" in token or token.startswith("www."):
+    if not token.isalpha() and ("://" in token or "@" in token or token.startswith("www.")):
         return Kind.PLAIN, token
     leads = leads_sentence(view, start)
     if leads and _ROMAN.match(token) and token != "I":
@@ -90,20 +79,27 @@ def _number_kind(view: View, start: int, token: str) -> Kind:
 
 
 def _look_up(text: str, start: int, token: str, rules: Rules) -> Kind | None:
-    """Kind by the tables: the spaced form (`z. B.`) first, then the token, then its part after a hyphen."""
-    digit = word_before(text, start)[-1:].isdigit()
-    if len(token) == 1 and token.isupper():
-        joined = _joined(text, start, token).lower()
-        return _listed(token, rules, digit) or (_listed(joined, rules, digit) if len(joined) > 1 else None)
-    names = [_joined(text, start, token), token]
-    tail = re.split(r"[-/'’&.]", token)[-1]
-    if len(tail) > 1:
-        names.append(tail)
-    for name in names:
-        found = _listed(name.lower(), rules, digit) or (_listed(name.capitalize(), rules, digit) if name[0].isupper() else None)
-        if found is not None:
-            return found
-    return None
+    """Kind by the table: the spaced form (`z. B.`) first, then the token, then its part after a hyphen."""
+    found = None
+    if start > 1 and text[start - 2] == "." and text[start - 1] in _SPACES:
+        found = rules.kinds.get(_joined(text, start, token).lower())
+    if found is None:
+        found = _by_case(token, rules)
+    if found is None and not token.isalpha():
+        tail = _PARTS.split(token)[-1]
+        found = _by_case(tail, rules) if len(tail) > 1 else None
+    if found is Kind.UNIT:
+        return Kind.FINAL if word_before(text, start)[-1:].isdigit() else Kind.NEVER
+    return found
+
+
+def _by_case(name: str, rules: Rules) -> Kind | None:
+    """A word of the table in lower case matches any case, a capital only a capital; a lone capital is an initial unless listed as one."""
+    if not name[0].isupper():
+        return rules.kinds.get(name)
+    if len(name) == 1:
+        return rules.kinds.get(name)
+    return rules.kinds.get(name.lower()) or rules.kinds.get(name.capitalize())
 
 
 def _joined(text: str, start: int, token: str) -> str:
@@ -111,7 +107,7 @@ def _joined(text: str, start: int, token: str) -> str:
     joined = token
     for _ in range(3):
         at = start
-        while at > 0 and text[at - 1] in " \u00a0\u202f":
+        while at > 0 and text[at - 1] in _SPACES:
             at -= 1
         if at == 0 or at == start or text[at - 1] != ".":
             break
@@ -121,17 +117,3 @@ def _joined(text: str, start: int, token: str) -> str:
         joined = f"{before}.{joined}"
         start = at - 1 - len(before)
     return joined
-
-
-def _listed(name: str, rules: Rules, follows_number: bool) -> Kind | None:
-    if name in rules.never:
-        return Kind.NEVER
-    if name in rules.unit:
-        return Kind.FINAL if follows_number else Kind.NEVER
-    if name in rules.number:
-        return Kind.NUMBER_WORD
-    if name in rules.final:
-        return Kind.FINAL
-    if name in rules.maybe:
-        return Kind.MAYBE
-    return None

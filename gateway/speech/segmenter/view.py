@@ -1,14 +1,13 @@
 """What a rule may look at: the text since the last cut, and what is known of the time before."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.speech.segmenter.rules import Rules
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """`sentence`: where the sentence began in `text`. `carried`: the character before `text` where the sentence began earlier,
-    "" otherwise. `final`: no more text comes."""
+    "" otherwise. `final`: no more text comes. (A tuple: made at every mark, and half the price of a frozen dataclass.)"""
 
     text: str
     sentence: int
