@@ -1,6 +1,6 @@
 """Settings and profiles become vLLM's engine arguments; stale and harmful flags are explained."""
 
-from engine.vllm_args.arguments import Device, plan
-from engine.vllm_args.plan import Plan
+from engine.vllm_args.arguments import plan
+from engine.vllm_args.plan import Device, Plan
 
 __all__ = ["Device", "Plan", "plan"]

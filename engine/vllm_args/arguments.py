@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from engine.api import EngineSetupError
 from engine.vllm_args import rules, signatures
-from engine.vllm_args.plan import Plan
-
-Device = Literal["cuda", "cpu"]
+from engine.vllm_args.plan import Device, Plan
 
 # Every value has its reason; `configs/production-*.toml` say more and have the measured effects.
 SHARED: dict[str, Any] = {
@@ -76,6 +74,7 @@ def plan(
     thinking = bool(section.get("thinking", False))
     return Plan(
         model=model,
+        device=device,
         arguments=arguments,
         optional=OPTIONAL - set(given),
         environment=_environment(device, model, threads, cache_path),

@@ -133,21 +133,33 @@ def _spelled(instead: str) -> str:
 
 def _profile(command: CommandLine) -> str:
     kept: dict[str, Any] = {}
+    was: dict[str, Any] = {}
     dropped: list[str] = []
     for flag in command.flags:
         name = _RENAMED.get(flag.name, flag.name)
         rule = rules.judge(name, flag.value)
         if name in _DRAFT:
             continue
-        if name not in signatures.names("arguments") or (rule is not None and rule.refuse):
+        if name not in signatures.names("arguments") or (rule is not None and (rule.refuse or rule.instead == "leave it out")):
             dropped.append(flag.written)
-        else:
-            kept[name] = flag.value
+            continue
+        better = _number(rule.instead) if rule is not None else None
+        kept[name] = flag.value if better is None else better
+        if better is not None:
+            was[name] = flag.value
     if (draft := _draft(command)) is not None:
         kept["speculative_config"] = draft
     context = kept.pop("max_model_len", _CONTEXT_TOKENS)
     shown = {**{name: DEVICE["cuda"][name] for name in _SHOWN}, "scheduling_policy": SHARED["scheduling_policy"], **kept}
-    return _written(command.model, context if isinstance(context, int) and context > 0 else _CONTEXT_TOKENS, shown, dropped)
+    return _written(command.model, context if isinstance(context, int) and context > 0 else _CONTEXT_TOKENS, shown, was, dropped)
+
+
+def _number(text: str) -> float | int | None:
+    """A better value that a rule names, None where it names something else."""
+    try:
+        return int(text) if text.isdigit() else float(text)
+    except ValueError:
+        return None
 
 
 def _draft(command: CommandLine) -> Mapping[str, Any] | None:
@@ -160,9 +172,9 @@ def _draft(command: CommandLine) -> Mapping[str, Any] | None:
     return {"method": "draft_model", "model": model, "num_speculative_tokens": min(3, tokens) if isinstance(tokens, int) else 3}
 
 
-def _written(model: str, context_tokens: int, shown: Mapping[str, Any], dropped: list[str]) -> str:
+def _written(model: str, context_tokens: int, shown: Mapping[str, Any], was: Mapping[str, Any], dropped: list[str]) -> str:
     head = f"# left out: {' '.join(dropped)}\n" if dropped else ""
-    lines = [f"{name} = {toml(value)}" for name, value in shown.items()]
+    lines = [f"{name} = {toml(value)}" + (f"  # the command had {was[name]}" if name in was else "") for name, value in shown.items()]
     return (
         f'{head}[llm]\nengine = "vllm"\nmodel = {toml(model)}\ncontext_tokens = {context_tokens}\n\n[llm.vllm]\n' + "\n".join(lines) + "\n"
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
+
+Device = Literal["cuda", "cpu"]
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -12,6 +14,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     imported, `template` options of the chat template, `sampling` defaults that a request may not set."""
 
     model: str
+    device: Device = "cuda"
     arguments: dict[str, Any]  # Any: values of vLLM's own types
     optional: frozenset[str] = frozenset()
     environment: dict[str, str] = {}

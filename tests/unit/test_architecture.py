@@ -90,7 +90,7 @@ ROOMS: dict[str, Room] = {
     "gateway.client": Room(3, ("gateway.codecs.native",)),
     "gateway.talk": Room(3, ("gateway.client",)),
     "gateway.bench": Room(3, ("gateway.client", "gateway.codecs.native")),
-    "gateway.check": Room(3, (*PROMISES, "gateway.tls", "engine.build")),  # builds to see what would be chosen; starts nothing
+    "gateway.check": Room(3, (*PROMISES, "gateway.tls", "engine.build", "engine.vllm_args", "engine.vllm_check")),  # builds to see what would be chosen; starts nothing
     "gateway.__main__": Room(
         3,
         (
@@ -113,6 +113,9 @@ ROOMS: dict[str, Room] = {
     "engine.audio_codecs": Room(2, ("engine.audio",)),  # mp3 and opus, for voices that send them
     "engine.vllm_args": Room(1),
     "engine.convert_gguf": Room(2, ("engine.weights",)),  # the test model comes as GGUF
+    "engine.gpus": Room(2, ("engine.vllm_args",)),  # NVML
+    "engine.vllm_check": Room(2, ("engine.vllm_args", "engine.gpus")),  # reads model folders and GPUs, loads nothing
+    "engine.warm_up": Room(2),  # any language model
     "engine.worker": Room(2, ("engine.audio",)),
     "engine.weights": Room(2),  # pinned model files; engines are handed paths
     "engine.llm": Room(2, ("engine.audio", "engine.worker", "engine.vllm_args", "engine.convert_gguf")),

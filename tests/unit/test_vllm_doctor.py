@@ -84,6 +84,9 @@ def test_the_profile_of_the_wild_starts() -> None:
     assert arguments["max_model_len"] == 8192
     assert arguments["speculative_config"] == {"method": "draft_model", "model": "Qwen/Qwen2.5-0.5B-Instruct", "num_speculative_tokens": 3}
     assert arguments["scheduling_policy"] == "priority"
+    assert arguments["gpu_memory_utilization"] == 0.9
+    assert "gpu_memory_utilization = 0.9  # the command had 0.95" in examine(WILD).profile
+    assert "quantization" not in arguments
     assert "enforce_eager" not in arguments
 
 
