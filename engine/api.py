@@ -273,6 +273,23 @@ class Expectant(Protocol):
         """A text for `voice` will follow within seconds. Never waits, never fails; may be called often."""
 
 
+class Ear(Protocol):
+    """What every engine of listening has."""
+
+    @property
+    def name(self) -> str:
+        """Engine, for the banner and logs."""
+
+    async def start(self) -> None:
+        """Load; returns when requests are accepted. Raises `EngineSetupError`."""
+
+    async def close(self) -> None:
+        """Stop within a few seconds; open requests end with `EngineNotReady`, streams end."""
+
+    def health(self) -> Health:
+        """Current state, without waiting."""
+
+
 class VoiceFrame(Struct, frozen=True, kw_only=True):
     """How surely 32 ms of audio hold speech, 0.0 to 1.0. `pts_ms`: where they begin on the stream's own clock."""
 
@@ -280,25 +297,12 @@ class VoiceFrame(Struct, frozen=True, kw_only=True):
     probability: float
 
 
-class VoiceDetector(Protocol):
+class VoiceDetector(Ear, Protocol):
     """Voice activity of many streams at once: mono s16le at 16 kHz in, a `VoiceFrame` for each 32 ms out.
 
     A stream begins with its first `feed` or `frames` and lives until `drop`. Its clock starts at 0 and counts every millisecond
     fed, also what was dropped; whoever feeds fills gaps with silence.
     """
-
-    @property
-    def name(self) -> str:
-        """Engine, for the banner and logs."""
-
-    async def start(self) -> None:
-        """Load; returns when streams are accepted. Raises `EngineSetupError`."""
-
-    async def close(self) -> None:
-        """Stop within a few seconds; `frames` of all streams end."""
-
-    def health(self) -> Health:
-        """Current state, without waiting."""
 
     def feed(self, stream_id: str, pcm: bytes) -> None:
         """Audio of any length; half a sample waits for its other half. Never waits, never fails.
@@ -322,21 +326,8 @@ class VoiceDetector(Protocol):
         """Audio of this stream that was never scored because the engine fell behind."""
 
 
-class EndOfTurn(Protocol):
+class EndOfTurn(Ear, Protocol):
     """Whether a speaker has finished or only pauses, judged by the sound of what was said."""
-
-    @property
-    def name(self) -> str:
-        """Engine, for the banner and logs."""
-
-    async def start(self) -> None:
-        """Load; returns when requests are accepted. Raises `EngineSetupError`."""
-
-    async def close(self) -> None:
-        """Stop within a few seconds; open requests end with `EngineNotReady`."""
-
-    def health(self) -> Health:
-        """Current state, without waiting."""
 
     async def score(self, pcm: bytes) -> float:
         """Probability, 0.0 to 1.0, that the speaker has finished. `pcm`: mono s16le at 16 kHz up to now, the pause included; only
@@ -377,21 +368,8 @@ class Transcript(Struct, frozen=True, kw_only=True):
     words: tuple[HeardWord, ...] = ()
 
 
-class Recognizer(Protocol):
+class Recognizer(Ear, Protocol):
     """Speech to text. Finals run before partials, sessions take turns, and an utterance has one partial in line at most."""
-
-    @property
-    def name(self) -> str:
-        """Engine, for the banner and logs."""
-
-    async def start(self) -> None:
-        """Load; returns when requests are accepted. Raises `EngineSetupError`."""
-
-    async def close(self) -> None:
-        """Stop within a few seconds; open requests end with `EngineNotReady`."""
-
-    def health(self) -> Health:
-        """Current state, without waiting."""
 
     async def transcribe(self, transcription: Transcription) -> Transcript | None:
         """The text; None when a later request of the same utterance, or `cancel`, made it needless.
