@@ -22,7 +22,7 @@ from engine.tts.script import speakable
 
 _MISSING_MS = 60  # audio may end this much before the announced end of the last word
 _FASTEST_MS_PER_CHARACTER = 60  # text without an announced word may still be in audio of at least this length
-_LONGEST_TAIL_MS = 2_000  # the service ends a text with about 0.8 s of silence
+_LONGEST_TAIL_MS = 1_500  # the service ends a text with about 0.8 s of silence
 _MS_PER_FRAME = 24  # 576 samples
 
 
