@@ -18,7 +18,7 @@ from engine.worker import Worker, WorkerSpec
 _MAGIC = b"GGUF"
 _MOST_THREADS = 8  # beyond that memory is the limit, not arithmetic
 _WAITING_PER_SLOT = 16  # replies that may wait for a slot before the engine says that it is busy
-_STALL_S = 30.0  # a batch of 128 tokens of a 7B model on a slow laptop takes ten
+_STALL_S = 30.0  # a batch of 64 tokens of a 7B model on a slow laptop takes ten
 
 
 class LlamaCpp:
@@ -81,7 +81,7 @@ class LlamaCpp:
         return Prompt(messages=tuple(messages))
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Delta, None]:
-        """See `LanguageModel.generate`. A cancel is noticed at the next token, or the next 128 tokens of a prefill."""
+        """See `LanguageModel.generate`. A cancel is noticed at the next token, or after the next 64 tokens of a prefill."""
         if self._worker is None:
             raise EngineNotReady("llama.cpp was not started")
         sampling = generation.sampling
