@@ -12,6 +12,7 @@ from pathlib import Path
 from engine.api import EngineSetupError, Health, LanguageModel, Synthesizer
 from engine.convert_gguf import SMOLLM2_FOLDER
 from engine.settings import EngineSettings
+from engine.vllm_args import Plan, plan
 from engine.weights import PIPER_JOE, SMOLLM2, Weights, fetch, locate
 
 
@@ -137,23 +138,25 @@ def _llamacpp(settings: EngineSettings) -> LanguageModel:
 def _vllm(settings: EngineSettings) -> LanguageModel:
     _need("vllm", "vllm")
     from engine.llm.vllm import VllmModel
-    from engine.vllm_args import plan
 
+    return VllmModel(vllm_plan(settings))
+
+
+def vllm_plan(settings: EngineSettings) -> Plan:
+    """What vLLM would be asked to run; needs no vLLM. Raises `EngineSetupError`."""
     llm, converted = settings.llm, settings.cache_path / SMOLLM2_FOLDER
     if not llm.model and not converted.is_dir():
         raise EngineSetupError(
             f"llm.model is empty and there is no converted SmolLM2 in {converted}: "
             "name a Hugging Face model or a local folder in llm.model, or run scripts/setup-vllm-cpu.sh"
         )
-    return VllmModel(
-        plan(
-            llm.model or str(converted),
-            llm.vllm,
-            device="cuda" if _has_gpu() else "cpu",
-            context_tokens=llm.context_tokens,
-            threads=llm.threads,
-            cache_path=settings.cache_path,
-        )
+    return plan(
+        llm.model or str(converted),
+        llm.vllm,
+        device="cuda" if _has_gpu() else "cpu",
+        context_tokens=llm.context_tokens,
+        threads=llm.threads,
+        cache_path=settings.cache_path,
     )
 
 

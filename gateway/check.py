@@ -18,7 +18,9 @@ from typing import Literal
 from msgspec import Struct
 
 from engine.api import EngineSetupError, Voice
-from engine.build import build
+from engine.build import build, choose_model, vllm_plan
+from engine.vllm_args import doctor
+from engine.vllm_check import inspect
 from gateway.config import LOOPBACK, ConfigError, Settings, load
 
 WOULD_RUN, CANNOT_RUN, WRONG = 0, 1, 2
@@ -37,10 +39,15 @@ class Finding(Struct, frozen=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", type=Path, help="settings file (TOML); without it defaults and environment alone")
     parser.add_argument("--engines", choices=["auto", "fake"], default="auto", help="as for `stretto serve`")
+    parser.add_argument(
+        "--vllm", metavar="COMMAND", help="a pasted `vllm serve ...` command, or -: judge its flags, print a profile"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Check and print."""
+    if args.vllm is not None:
+        return _explain_vllm(sys.stdin.read() if args.vllm == "-" else args.vllm)
     overrides = {"llm.engine": "fake", "tts.engines": ["fake"]} if args.engines == "fake" else {}
     try:
         settings = load(args.config, overrides=overrides)
@@ -55,9 +62,22 @@ def run(args: argparse.Namespace) -> int:
     return CANNOT_RUN if n_faults else WOULD_RUN
 
 
+def _explain_vllm(command: str) -> int:
+    """Judge a pasted vLLM command; 1 where the vLLM of today would refuse it as it stands."""
+    try:
+        report = doctor.examine(command)
+    except EngineSetupError as error:
+        print(f"FAIL command: {error}", file=sys.stderr)
+        return WRONG
+    for finding in report.findings:
+        print(finding)
+    print(f"\n{report.profile}", end="")
+    return WOULD_RUN if all(finding.exists for finding in report.findings) else CANNOT_RUN
+
+
 def examine(settings: Settings) -> Iterator[Finding]:
     """Everything worth knowing about valid settings on this machine, in the order of a start."""
-    parts: tuple[Callable[[Settings], Iterator[Finding]], ...] = (_address, _tls, _access, _limits, _cache, _engines, _memory)
+    parts: tuple[Callable[[Settings], Iterator[Finding]], ...] = (_address, _tls, _access, _limits, _cache, _engines, _vllm, _memory)
     for part in parts:
         yield from part(settings)
 
@@ -145,6 +165,35 @@ def _engines(settings: Settings) -> Iterator[Finding]:
     for note in engines.notes:
         yield Finding("fine", "engines", note)
     yield from _voices(settings, engines.voices.voices())
+
+
+def _vllm(settings: Settings) -> Iterator[Finding]:
+    """Whether the model, its memory and the GPUs go together; before minutes of loading."""
+    engine_settings = settings.engine_settings()
+    if choose_model(engine_settings)[0] != "vllm":
+        return
+    session = settings.session
+    try:
+        plan = vllm_plan(engine_settings)
+    except EngineSetupError:
+        return  # told with the engines
+    tokens = session.context_tokens + settings.turn.max_tokens
+    for remark in inspect(plan, conversations=session.max_sessions, tokens=tokens, cache_path=settings.cache_path):
+        yield Finding(remark.kind, "vLLM", remark.text)
+
+
+def _vllm(settings: Settings) -> Iterator[Finding]:
+    """What is known about vLLM's plan without loading it, also where vLLM itself is missing."""
+    engine_settings = settings.engine_settings()
+    if choose_model(engine_settings)[0] != "vllm":
+        return
+    tokens = settings.session.context_tokens + settings.turn.max_tokens
+    try:
+        plan = vllm_plan(engine_settings)
+        for remark in inspect(plan, conversations=settings.session.max_sessions, tokens=tokens, cache_path=settings.cache_path):
+            yield Finding(remark.kind, "vLLM", remark.text)
+    except EngineSetupError as error:
+        yield Finding("fault", "vLLM", str(error))
 
 
 def _voices(settings: Settings, voices: tuple[Voice, ...]) -> Iterator[Finding]:

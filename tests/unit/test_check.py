@@ -93,6 +93,12 @@ def test_engines_that_cannot_be_built_are_faults(cache: Path) -> None:
     assert [finding.kind for finding in found["engines"]] == ["fault"]
 
 
+def test_a_model_folder_for_vllm_is_looked_at(cache: Path) -> None:
+    llm = {"engine": "vllm", "model": str(cache / "no-such-model")}
+    found = findings({"cache_dir": str(cache), "server": {"port": 0}, "llm": llm})
+    assert any(f.kind == "fault" and "does not exist" in f.text for f in found["vLLM"])
+
+
 def test_a_persona_with_an_unknown_voice_is_a_fault(cache: Path) -> None:
     personas = {"good": {"instructions": "x", "voice": "fake-en"}, "bad": {"instructions": "x", "voice": "nobody"}}
     found = findings({"cache_dir": str(cache), "server": {"port": 0}, "personas": personas})
@@ -118,3 +124,19 @@ def test_nothing_is_left_open(cache: Path) -> None:
     assert isinstance(settings, Settings)
     for _ in range(2):
         assert next(f.kind for f in check.examine(settings) if f.topic == "address") == "fine"
+
+
+def test_a_pasted_vllm_command_is_judged_and_turned_into_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("--vllm", "python -m vLLM.entrypoints.api_server --model org/m --max-seq-len 8192 --enforce-eager") == 1
+    said = capsys.readouterr().out
+    assert "never a vLLM flag" in said
+    assert "21.6 -> 87.7 ms" in said
+    assert "context_tokens = 8192" in said
+    assert run("--vllm", "vllm serve org/m --tensor-parallel-size 2") == 0
+    assert run("--vllm", "ls -l") == 2
+
+
+def test_what_vllm_lacks_here_is_found_before_it_is_loaded(cache: Path) -> None:
+    (cache / "model").mkdir()
+    found = findings({"cache_dir": str(cache), "llm": {"engine": "vllm", "model": str(cache / "model")}})
+    assert any(finding.kind == "fault" and "config.json" in finding.text for finding in found["vLLM"])
