@@ -39,9 +39,7 @@ class Finding(Struct, frozen=True):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("config", nargs="?", type=Path, help="settings file (TOML); without it defaults and environment alone")
     parser.add_argument("--engines", choices=["auto", "fake"], default="auto", help="as for `stretto serve`")
-    parser.add_argument(
-        "--vllm", metavar="COMMAND", help="a pasted `vllm serve ...` command, or -: judge its flags, print a profile"
-    )
+    parser.add_argument("--vllm", metavar="COMMAND", help="a pasted `vllm serve ...` command, or -: judge its flags, print a profile")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -180,20 +178,6 @@ def _vllm(settings: Settings) -> Iterator[Finding]:
     tokens = session.context_tokens + settings.turn.max_tokens
     for remark in inspect(plan, conversations=session.max_sessions, tokens=tokens, cache_path=settings.cache_path):
         yield Finding(remark.kind, "vLLM", remark.text)
-
-
-def _vllm(settings: Settings) -> Iterator[Finding]:
-    """What is known about vLLM's plan without loading it, also where vLLM itself is missing."""
-    engine_settings = settings.engine_settings()
-    if choose_model(engine_settings)[0] != "vllm":
-        return
-    tokens = settings.session.context_tokens + settings.turn.max_tokens
-    try:
-        plan = vllm_plan(engine_settings)
-        for remark in inspect(plan, conversations=settings.session.max_sessions, tokens=tokens, cache_path=settings.cache_path):
-            yield Finding(remark.kind, "vLLM", remark.text)
-    except EngineSetupError as error:
-        yield Finding("fault", "vLLM", str(error))
 
 
 def _voices(settings: Settings, voices: tuple[Voice, ...]) -> Iterator[Finding]:

@@ -124,7 +124,7 @@ class WavFile:
 
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self._path = path
-        self._wave = stack.enter_context(wave.open(stack.enter_context(path.open("wb"))))
+        self._wave = stack.enter_context(wave.open(stack.enter_context(path.open("wb"))))  # noqa: SIM115 (the stack closes both)
         self._wave.setnchannels(1)
         self._wave.setsampwidth(2)
         self._wave.setframerate(24_000)

@@ -68,7 +68,7 @@ ROOMS: dict[str, Room] = {
     "gateway.pacing": Room(1, ("engine.audio",)),
     "gateway.admission": Room(1),
     "gateway.auth": Room(1),
-    "gateway.profile": Room(1, ("engine.api", "gateway.speech")),  # what session.start asked for against what there is
+    "gateway.profile": Room(1, ("engine.api", "gateway.auth", "gateway.speech")),  # what session.start asked for against what there is
     "gateway.metrics": Room(2),
     "gateway.listener": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.metrics")),
     "gateway.speaker": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.metrics", "gateway.outbox")),  # paces frames into it
@@ -90,7 +90,8 @@ ROOMS: dict[str, Room] = {
     "gateway.client": Room(3, ("gateway.codecs.native",)),
     "gateway.talk": Room(3, ("gateway.client",)),
     "gateway.bench": Room(3, ("gateway.client", "gateway.codecs.native")),
-    "gateway.check": Room(3, (*PROMISES, "gateway.tls", "engine.build", "engine.vllm_args", "engine.vllm_check")),  # builds to see what would be chosen; starts nothing
+    # builds to see what would be chosen; starts nothing
+    "gateway.check": Room(3, (*PROMISES, "gateway.tls", "engine.build", "engine.vllm_args", "engine.vllm_check")),
     "gateway.__main__": Room(
         3,
         (
@@ -104,6 +105,7 @@ ROOMS: dict[str, Room] = {
             "gateway.talk",
             "gateway.bench",
             "gateway.check",
+            "engine.build",  # `stretto fetch` prepares what the server will build
         ),
     ),
     "engine": Room(0),
@@ -280,7 +282,8 @@ def test_only_build_knows_the_engines_and_only_the_edge_knows_build() -> None:
     """Read from the table, so that a generous new row cannot open a second way."""
     knows = {name for name, room in ROOMS.items() if any(m.startswith(ENGINES) for m in room.may)}
     assert knows == {"engine.build"}
-    assert {name for name, room in ROOMS.items() if "engine.build" in room.may} == {"gateway.server", "gateway.check"}
+    asks_build = {"gateway.server", "gateway.check", "gateway.__main__"}
+    assert {name for name, room in ROOMS.items() if "engine.build" in room.may} == asks_build
 
 
 def test_rows_name_rooms_and_point_down_or_sideways() -> None:
