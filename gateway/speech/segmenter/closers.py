@@ -30,6 +30,8 @@ def judge_closer(view: View, at: int, entry: Opened, is_outermost: bool, opened:
     stop = _stop_inside(text, at, opened)
     if stop < 0:
         return no(end)
+    if not entry.is_quote and entry.leads and text[stop] in HARD_STOPS:
+        return cut(end)
     if entry.is_quote and entry.introduced and view.rules.language != "ja" and (text[stop] in HARD_STOPS or is_han(view.before(stop))):
         return cut(end)
     while end < len(text) and text[end] in MARKS and end - at < 8:

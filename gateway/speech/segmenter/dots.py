@@ -32,7 +32,7 @@ def judge_dot(view: View, at: int, end: int) -> Verdict:
         return NEED_LIKELY if kind is Kind.PLAIN and len(token) > 2 else NEED_UNLIKELY
     if start in (GOES_ON, len(text)) or text[start].islower():
         return no(end)
-    if kind in (Kind.PLAIN, Kind.EMPTY, Kind.LETTERED):
+    if kind in (Kind.PLAIN, Kind.EMPTY, Kind.LETTERED) or (kind is Kind.ORDINAL and not rules.has_ordinals):
         return cut(start)
     return _judge_by_next(view, word_end, end, start, kind, token)
 
@@ -76,9 +76,7 @@ def _is_starter(view: View, start: int, word: str) -> bool:
 def _judge_ordinal(view: View, number: int, end: int, start: int, word: str) -> Verdict:
     """`am 3. Oktober`; a dash after the stop joins a range (`1. - 3.`)."""
     rules = view.rules
-    if not rules.has_ordinals:
-        return cut(start)
-    if view.text[start] in "-–" or word.lower() in rules.months:
+    if view.text[start] in "-–" or view.text[start].isdigit() or word.lower() in rules.months:
         return no(end)
     return no(end) if word and word_before(view.text, number).lower() in rules.leads else cut(start)
 
@@ -88,6 +86,9 @@ def _judge_final(view: View, end: int, start: int, word: str, token: str) -> Ver
     rules = view.rules
     if word in _ATTACHED or (word.lower() in rules.titles and word.lower() not in rules.starters):
         return no(end)
+    after = view.text.find(word, start) + len(word)
+    if word.lower() in rules.kinds and view.text[after : after + 1] == ".":
+        return no(end)  # `Co. Ltd.`
     if _is_starter(view, start, word):
         return cut(start)
     said = view.text[view.sentence : end].split()

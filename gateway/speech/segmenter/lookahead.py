@@ -12,6 +12,8 @@ LONGEST_WORD = 24
 """Beyond this a "word" tells nothing more, and a run of letters must not hold a decision for ever."""
 LONGEST_GAP = 32
 """The same for spaces."""
+_NOSES = "-'"
+_MOUTHS = frozenset(")(DPpOo/|3*]")
 _SKIPPED_BEFORE_WORD = frozenset("\"'“‘«„([¿¡「『（") | MARKS
 _CONTINUES = CLAUSES | STOPS | BRACKET_CLOSERS | frozenset("/&=%")
 
@@ -34,6 +36,14 @@ def next_start(text: str, at: int, final: bool) -> int:
         if at in (NEED, len(text)):
             return at
         char = text[at]
+        if char in ":;":
+            smiley = _smiley_end(text, at)
+            if smiley == NEED:
+                return len(text) if final else NEED
+            if smiley == at:
+                break
+            at = smiley
+            continue
         if char not in "'’\"”»":
             break
         if at + 1 == len(text):
@@ -48,6 +58,18 @@ def next_start(text: str, at: int, final: bool) -> int:
     if char in ".…":
         return _dotted_start(text, at, final)
     return GOES_ON if char in _CONTINUES or char in NEWLINES else at
+
+
+def _smiley_end(text: str, at: int) -> int:
+    """`:)`, `;-)`: the end of a smiley at `at`, `at` itself when there is none, or NEED."""
+    nose = at + 1 + (text[at + 1 : at + 2] in _NOSES and at + 1 < len(text))
+    if nose >= len(text):
+        return NEED
+    if text[nose] not in _MOUTHS:
+        return at
+    if nose + 1 == len(text):
+        return NEED
+    return nose + 1 if text[nose + 1].isspace() else at
 
 
 def _dotted_start(text: str, at: int, final: bool) -> int:

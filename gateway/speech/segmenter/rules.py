@@ -12,7 +12,7 @@ from importlib.resources import files
 from gateway.speech.segmenter.kinds import Kind
 
 SECTIONS = frozenset(
-    {"never", "number", "final", "maybe", "starters", "months", "labels", "speech", "ordinals", "leads", "lettered", "unit", "adverbial"}
+    "never number unit final maybe suffix starters adverbial months labels lettered speech leads ordinals".split()  # noqa: SIM905  # a table
 )
 _ABBREVIATIONS = (
     ("maybe", Kind.MAYBE),
@@ -32,6 +32,8 @@ class Rules:
     language: str
     kinds: Mapping[str, Kind]
     """Abbreviations."""
+    suffixes: tuple[str, ...]
+    """Ends of compounds that are followed by a number (`Goethestr. 5`)."""
     titles: frozenset[str]
     """The abbreviations a sentence never ends with."""
     starters: frozenset[str]
@@ -59,7 +61,9 @@ def parse(text: str) -> Mapping[str, frozenset[str]]:
     name = ""
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].split()
-        if words and words[0].startswith("["):
+        if not words:
+            continue
+        if words[0].startswith("["):
             name = words[0].strip("[]")
             if name not in SECTIONS:
                 raise ValueError(f"line {number}: unknown section {name!r}, expected one of {sorted(SECTIONS)}")
@@ -89,7 +93,7 @@ def _kinds(tables: Mapping[str, frozenset[str]], own: Mapping[str, frozenset[str
 
 @lru_cache(maxsize=64)
 def rules_for(language: str) -> Rules:
-    """Rules of a language tag (`en`, `zh-TW`); an unknown language gets the English tables."""
+    """Rules of a language tag (`en`, `zh-TW`); an unknown language gets those English words that are words nowhere else."""
     primary = language.replace("_", "-").partition("-")[0].lower() or "en"
     own = _tables(primary) if primary != "en" else {}
     english = {name: words - own.get("starters", frozenset()) for name, words in _tables("en").items()}
@@ -102,6 +106,7 @@ def rules_for(language: str) -> Rules:
     return Rules(
         language=primary,
         kinds=_kinds(tables, own),
+        suffixes=tuple(sorted(own.get("suffix", ()))),
         titles=tables["never"],
         starters=joined("starters") if primary == "en" or not own.get("starters") else own["starters"],
         months=joined("months"),

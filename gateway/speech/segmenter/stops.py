@@ -14,6 +14,8 @@ from gateway.speech.segmenter.view import View
 LONGEST_RUN = 32
 """`......` and the closers after it: a longer run is read in parts, so that it cannot hold a decision for ever."""
 _AFTER_STOP = MARKS | frozenset("'’\"”»)]）")
+_PARTICLES = frozenset("了吗呢吧啊呀哦啦嘛哈")
+"""They end Chinese sentences, never a file name: the ASCII stop after one needs no next character."""
 _FIRST_PERSON = frozenset(("I", "I'm", "I'll", "I've", "I'd", "I’m", "I’ll", "I’ve", "I’d"))
 
 
@@ -22,7 +24,7 @@ def judge_stop(view: View, at: int) -> Verdict:
     text, char, before = view.text, view.text[at], view.before(at)
     if char in HARD_STOPS:
         return _judge_hard(view, at, before)
-    if is_han(before) and char in "!?":
+    if (is_han(before) and char in "!?") or (before in _PARTICLES and char == "."):
         return cut(at + 1)
     run_end = _past(text, at, SOFT_STOPS)
     end = _past(text, run_end, _AFTER_STOP)
@@ -33,13 +35,18 @@ def judge_stop(view: View, at: int) -> Verdict:
         return NEED_AFTER_STOP
     if text[end] in HARD_STOPS or text[end] in NEWLINES:
         return no(end)
-    if not run.strip(".…") and (len(run) > 1 or run == "…"):
+    if not run.strip(".…") and (len(run) > 1 or run == "…" or _follows_dot(text, at)):
         return _judge_ellipsis(view, at, end)
     if not text[end].isspace():
         return _judge_glued(view, at, end, run)
     if run.strip("."):
         return _judge_mark(view, at, end, run)
     return judge_dot(view, at, end)
+
+
+def _follows_dot(text: str, at: int) -> bool:
+    """`. . .`: a later dot of a spaced ellipsis."""
+    return at > 1 and text[at - 1] == " " and text[at - 2] == "."
 
 
 def _past(text: str, at: int, chars: frozenset[str]) -> int:
@@ -83,7 +90,7 @@ def _judge_ellipsis(view: View, at: int, end: int) -> Verdict:
     word = word_at(text, start, view.final)
     if word is None:
         return NEED_UNLIKELY
-    is_pause = word in _FIRST_PERSON and view.rules.lower_starts and end - at > 2
+    is_pause = word in _FIRST_PERSON and view.rules.lower_starts and text[at:end] != ".."
     return no(end) if is_pause else cut(start)
 
 
@@ -128,7 +135,10 @@ def _judge_glued(view: View, at: int, end: int, run: str) -> Verdict:
 
 
 def _judge_glued_mark(view: View, at: int, end: int) -> Verdict:
+    """`!`, `?` or a full-width `．` before a letter: addresses and decimals go on."""
     char, token = view.text[end], token_before(view.text, at)
+    if char.isdigit() and view.text[at] == "．":
+        return no(end)
     if char.isascii() and (char.isalnum() or char in "=&/.-_"):
         return cut(end) if char.isupper() and token[-1:].islower() and token.isalpha() else no(end)
     return cut(end)

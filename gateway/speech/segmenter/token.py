@@ -14,7 +14,7 @@ LEADING = 12
 _BEFORE = frozenset('"“”‘«»„()[]{}（）【】「」『』《》<>,;，；、。！？：…|=¿¡') | MARKS
 _DOTTED = re.compile(r"(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,4}\Z")
 _SPACES = " \u00a0\u202f"
-_PARTS = re.compile(r"[-/'’&.]")
+_PARTS = re.compile(r"[-/'’&]")
 _ROMAN = re.compile(r"(?=.)(?:X{0,3}(?:IX|IV|V?I{0,3})|x{0,3}(?:ix|iv|v?i{0,3}))\Z")
 
 
@@ -64,7 +64,8 @@ def kind_of(view: View, end: int) -> tuple[Kind, str]:
         if leads or (before in rules.labels and leads_sentence(view, start - 1 - len(before))):
             return Kind.MARKER, token
         return (Kind.LETTERED if before in rules.lettered else Kind.INITIAL), token
-    return (Kind.MAYBE if _DOTTED.match(token) else Kind.PLAIN), token
+    is_unsure = _DOTTED.match(token) or (rules.has_ordinals and token.isupper() and _ROMAN.match(token))
+    return (Kind.MAYBE if is_unsure else Kind.PLAIN), token
 
 
 def _number_kind(view: View, start: int, token: str) -> Kind:
@@ -88,8 +89,13 @@ def _look_up(text: str, start: int, token: str, rules: Rules) -> Kind | None:
     if found is None and not token.isalpha():
         tail = _PARTS.split(token)[-1]
         found = _by_case(tail, rules) if len(tail) > 1 else None
+        last = tail.rpartition(".")[2]
+        found = found or (_by_case(last, rules) if len(last) > 1 else None)
+    if found is None and token.lower().endswith(rules.suffixes):
+        found = Kind.NUMBER_WORD
     if found is Kind.UNIT:
-        return Kind.FINAL if word_before(text, start)[-1:].isdigit() else Kind.NEVER
+        before = word_before(text, start)
+        return Kind.FINAL if before[-1:].isdigit() or (before and _ROMAN.match(before)) else Kind.NEVER
     return found
 
 
