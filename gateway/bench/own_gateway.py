@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from gateway.client import ConnectFailed
 
+COMMAND = (sys.executable, "-m", "gateway", "serve", "--engines", "fake", "--port", "0", "--host", "127.0.0.1")
 START_S = 30.0
 STOP_S = 5.0
 # Defaults; the environment may change them. A voice at exactly real time: no frame can get ahead of the listener, so pacing holds
@@ -40,18 +41,21 @@ async def own_gateway(n_sessions: int) -> AsyncGenerator[OwnGateway, None]:
     """A running gateway, stopped with the block. Raises `ConnectFailed` with its last words when it does not start."""
     environment = {**SETTINGS, **os.environ, "STRETTO_SESSION__MAX_SESSIONS": str(n_sessions + 8)}
     environment.pop("STRETTO_KEYS", None)  # on loopback, for a minute, for ourselves
-    command = (sys.executable, "-m", "gateway", "serve", "--engines", "fake", "--port", "0", "--host", "127.0.0.1")
-    process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(*COMMAND, env=environment, stderr=asyncio.subprocess.PIPE)
     try:
         assert process.stderr is not None, "the process was made with a pipe"
         port = await announced_port(process.stderr)
+        failure: Exception | None = None
         async with asyncio.TaskGroup() as tasks:
             drain = tasks.create_task(_discard(process.stderr), name="own gateway's stderr")
             try:
                 yield OwnGateway(f"ws://127.0.0.1:{port}/v1/voice", process.pid)
-            finally:
-                await _stop(process)
-                drain.cancel()
+            except Exception as error:  # the block's own: kept out of the group, so that the caller sees it unwrapped
+                failure = error
+            await _stop(process)
+            drain.cancel()
+        if failure is not None:
+            raise failure
     finally:
         await _stop(process)
 

@@ -6,14 +6,15 @@ import argparse
 import asyncio
 import json
 import os
+import sys
 import time
 
 import pytest
 
 from gateway import bench
+from gateway.bench import own_gateway
 from gateway.bench import report as reports
 from gateway.bench.measuring import Tally, own_cpu_s, summarize, usage
-from gateway.bench.own_gateway import announced_port
 from gateway.bench.scenario import QUESTIONS, Line, Plan, lines, start_s
 from gateway.bench.talker import Talker
 from gateway.client import ConnectFailed, PlayoutClock, Refused
@@ -157,7 +158,7 @@ async def test_a_gateway_that_does_not_start_gives_its_last_words() -> None:
     stderr.feed_data(b"settings: unknown key\n")
     stderr.feed_eof()
     with pytest.raises(ConnectFailed, match="settings: unknown key"):
-        await announced_port(stderr)
+        await own_gateway.announced_port(stderr)
 
 
 def sample_report(tally: Tally) -> reports.Report:
@@ -215,3 +216,13 @@ def test_wrong_arguments_are_refused(parser: argparse.ArgumentParser, wrong: lis
     with pytest.raises(SystemExit) as caught:
         parser.parse_args(wrong)
     assert caught.value.code == 2
+
+
+async def test_what_fails_beside_an_own_gateway_comes_out_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    pretend = "import sys, time; print('ready: http://localhost:1/', file=sys.stderr, flush=True); time.sleep(60)"
+    monkeypatch.setattr(own_gateway, "COMMAND", (sys.executable, "-c", pretend))
+    with pytest.raises(ConnectFailed, match="as it is"):
+        async with own_gateway.own_gateway(1) as gateway:
+            assert gateway.url == "ws://127.0.0.1:1/v1/voice"
+            raise ConnectFailed("as it is")
+    assert usage(gateway.pid) is None, "the process is gone"
