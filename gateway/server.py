@@ -39,7 +39,8 @@ from gateway.sessions import Sessions
 from gateway.speech.markup import rules_from
 from gateway.turn import Parts
 
-WEB = Path(__file__).parent.parent / "web"
+_HERE = Path(__file__).parent
+WEB = next(folder for folder in (_HERE / "web", _HERE.parent / "web") if folder.is_dir())  # in the wheel, in a checkout
 SECURITY_HEADERS = {
     "content-security-policy": "default-src 'self'; connect-src 'self' ws: wss:; img-src 'self' data:; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",

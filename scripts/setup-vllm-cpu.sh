@@ -25,7 +25,7 @@ else
   step "installing $(grep -c == "$requirements") packages (about 600 MB to download, under a minute on a fast line)"
   quiet "$venv/bin/pip" install --no-deps --no-compile --progress-bar off -q -r "$requirements"
   step "installing stretto itself"
-  quiet "$venv/bin/pip" install --no-deps --no-build-isolation -q -e .
+  quiet "$venv/bin/pip" install --no-deps -q -e .
   step "compiling to bytecode (once; else every start pays 20 s)"
   # A package may carry files for other Pythons; those that do not compile are not imported either.
   env -u PYTHONDONTWRITEBYTECODE "$venv/bin/python" -m compileall -q -j 2 "$venv/lib" >/dev/null 2>&1 || true

@@ -1,0 +1,39 @@
+# Two commands do everything: `make serve` and `make test`. Both set up what they need and say what they do.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SERVE ?=
+
+.PHONY: serve test lint setup setup-dev clean
+serve: $(VENV)/.serve  ## environment, engines, weights, then gateway and page on http://localhost:8080
+	@$(BIN)/stretto fetch
+	@exec $(BIN)/stretto serve $(SERVE)
+
+test: setup-dev  ## lint, types, and every test that this machine can run
+	@scripts/test.sh
+
+lint: setup-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+setup: $(VENV)/.serve
+setup-dev: $(VENV)/.dev
+
+$(VENV)/bin/python:
+	@echo "== environment: $(VENV) (Python 3.11 to 3.13)"
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v <= (3, 13) else f"Python {v[0]}.{v[1]} found; expected 3.11, 3.12 or 3.13: make PYTHON=python3.12 serve")'
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.serve: pyproject.toml requirements/lock.txt | $(VENV)/bin/python
+	@echo "== packages: gateway, llama.cpp, Piper (about 150 MB, once)"
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on -c requirements/lock.txt -e '.[llamacpp,local-tts]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml requirements/lock.txt | $(VENV)/.serve
+	@echo "== packages for tests"
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on -c requirements/lock.txt -e '.[llamacpp,local-tts,dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .venv-vllm
