@@ -14,15 +14,31 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from gateway.config import KeySettings
 from gateway.errors import ForbiddenOrigin, Unauthorized
 
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
+class Rights(Struct, frozen=True, kw_only=True):
+    """What a key's clients may do. `persona`: they speak as this one of the configuration, and as no other."""
+
+    persona: str = ""
+    instructions: bool = True
+    tools: bool = True
+
+
+FULL_RIGHTS = Rights()
+
+
 class Access(Struct, frozen=True, kw_only=True):
-    """The rule set of one server. `key_hashes`: SHA-256 digests; empty: everyone who reaches the socket may use it."""
+    """The rule set of one server. `key_hashes`: SHA-256 digests; empty: everyone who reaches the socket may use it.
+
+    `key_rights` stand beside them, one for each.
+    """
 
     key_hashes: tuple[bytes, ...] = ()
+    key_rights: tuple[Rights, ...] = ()
     origins: frozenset[str] = frozenset()
     hosts: frozenset[str] = frozenset()
 
@@ -32,10 +48,14 @@ class Access(Struct, frozen=True, kw_only=True):
         return bool(self.key_hashes)
 
 
-def access(keys: Iterable[str], origins: Iterable[str], hosts: Iterable[str]) -> Access:
-    """The rules from settings."""
+def access(keys: Iterable[str], origins: Iterable[str], hosts: Iterable[str], bounded: Mapping[str, KeySettings] | None = None) -> Access:
+    """The rules from settings: keys that may do everything, and named keys with their own rights."""
+    named = list((bounded or {}).values())
+    rights = [Rights(persona=key.persona, instructions=key.instructions, tools=key.tools) for key in named]
+    all_keys = [*keys, *(key.key for key in named)]
     return Access(
-        key_hashes=tuple(hashlib.sha256(key.encode()).digest() for key in keys),
+        key_hashes=tuple(hashlib.sha256(key.encode()).digest() for key in all_keys),
+        key_rights=(*(FULL_RIGHTS for _ in range(len(all_keys) - len(named))), *rights),
         origins=frozenset(origin.rstrip("/").lower() for origin in origins),
         hosts=frozenset(host.lower() for host in hosts),
     )
@@ -59,11 +79,14 @@ def check_origin(rules: Access, origin: str | None, host_header: str | None) -> 
     raise ForbiddenOrigin(f"Origin is {origin[:80]!r}; expected the gateway's own page or an origin listed in server.origins.")
 
 
-def check_key(rules: Access, headers: Mapping[str, str], subprotocols: Sequence[str], prefix: str) -> None:
-    """Ask for a key where there are any: `Authorization: Bearer K`, or the subprotocol `<prefix>K`. Raises `Unauthorized`."""
+def check_key(rules: Access, headers: Mapping[str, str], subprotocols: Sequence[str], prefix: str) -> Rights:
+    """What the shown key may do: `Authorization: Bearer K`, `api-key: K`, or the subprotocol `<prefix>K`. Raises `Unauthorized`.
+
+    Where no keys are configured, everyone may do everything.
+    """
     if not rules.needs_key:
-        return
-    key = _bearer(headers.get("authorization", ""))
+        return FULL_RIGHTS
+    key = _bearer(headers.get("authorization", "")) or headers.get("api-key", "").strip() or None
     if key is None:
         key = next((offer.removeprefix(prefix) for offer in subprotocols if offer.startswith(prefix)), None)
     if key is None:
@@ -72,6 +95,8 @@ def check_key(rules: Access, headers: Mapping[str, str], subprotocols: Sequence[
     matches = [hmac.compare_digest(digest, known) for known in rules.key_hashes]  # every key is compared, always
     if not any(matches):
         raise Unauthorized("The key is not known here.")
+    place = matches.index(True)
+    return rules.key_rights[place] if place < len(rules.key_rights) else FULL_RIGHTS
 
 
 def _bearer(header: str) -> str | None:

@@ -70,6 +70,7 @@ class TurnSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     pending_commit_ms: PositiveInt = 150
     text_delta_ms: PositiveInt = 30
     heard_wait_s: Positive = 2.0
+    tool_result_s: Positive = 30.0
 
 
 class SpeechSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -99,6 +100,23 @@ class Persona(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     voice: str = ""
 
 
+class KeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A bearer key with rights of its own. `persona`: its clients speak as this one; `instructions`, `tools`: whether they may give theirs."""
+
+    key: Annotated[str, Meta(min_length=1)]
+    persona: str = ""
+    instructions: bool = True
+    tools: bool = True
+
+
+class RealtimeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The OpenAI Realtime door."""
+
+    models: tuple[str, ...] = ("stretto", "gpt-realtime", "gpt-realtime-mini", "gpt-4o-realtime-preview")
+    message_bytes: Annotated[int, Meta(gt=0, le=15 * 1024 * 1024)] = 1024 * 1024
+    idle_s: Positive = 3600.0
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole tree."""
 
@@ -113,7 +131,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tts: TtsSettings = TtsSettings()
     log: LogSettings = LogSettings()
     fake: FakeSettings = FakeSettings()
+    realtime: RealtimeSettings = RealtimeSettings()
     personas: dict[str, Persona] = {}
+    keys: dict[str, KeySettings] = {}
 
     @property
     def cache_path(self) -> Path:
@@ -204,7 +224,7 @@ def _explain(message: str, tree: Mapping[str, Any]) -> str:
 def _fields_of(section: str) -> tuple[str, ...]:
     kind: Any = Settings
     for part in filter(None, section.split(".")):
-        kind = Persona if part == "personas" else {f.name: f.type for f in msgspec.structs.fields(kind)}[part]
+        kind = {"personas": Persona, "keys": KeySettings}.get(part) or {f.name: f.type for f in msgspec.structs.fields(kind)}[part]
     return tuple(f.name for f in msgspec.structs.fields(kind))
 
 
@@ -223,7 +243,7 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 def _check_pairs(settings: Settings) -> None:
     """Refuse values that are valid alone and impossible together."""
     server, session = settings.server, settings.session
-    if server.host not in LOOPBACK and not server.keys and not server.allow_open:
+    if server.host not in LOOPBACK and not server.keys and not settings.keys and not server.allow_open:
         raise ConfigError(
             f"server.host is {server.host!r}, reachable from other machines, and server.keys is empty: set STRETTO_KEYS, "
             "or server.allow_open = true to serve anyone"
@@ -232,6 +252,10 @@ def _check_pairs(settings: Settings) -> None:
         raise ConfigError("server.tls_certificate and server.tls_key go together; got only one of them")
     if session.text_bytes >= session.message_bytes:
         raise ConfigError(f"session.text_bytes ({session.text_bytes}) must be smaller than session.message_bytes ({session.message_bytes})")
+    for name, key in settings.keys.items():
+        if key.persona and key.persona not in settings.personas:
+            known = ", ".join(sorted(settings.personas)) or "none is configured"
+            raise ConfigError(f"keys.{name}.persona is {key.persona!r}; expected one of the personas: {known}")
     if session.context_tokens + settings.turn.max_tokens > settings.llm.context_tokens:
         raise ConfigError(
             f"session.context_tokens ({session.context_tokens}) + turn.max_tokens ({settings.turn.max_tokens}) must fit into "

@@ -155,6 +155,32 @@ class UnknownCall(ClientError):
     code = "unknown_call"
 
 
+class ToolTimedOut(ClientError):
+    """The client did not return a tool's result in time; the turn fails, the session goes on."""
+
+    code = "tool_timeout"
+
+
+class TooManyReplies(ClientError):
+    """So many out-of-band replies are on their way that no more are begun."""
+
+    code = "too_many_replies"
+    retryable = True
+
+
+class NotAudio(ClientError):
+    """Only a spoken reply can be cut at a moment of its sound."""
+
+    code = "not_audio"
+
+
+class NotPermitted(ClientError):
+    """The key may not do this."""
+
+    code = "not_permitted"
+    http_status = 403
+
+
 class RateLimited(ClientError):
     """Too many messages a second."""
 

@@ -7,25 +7,32 @@ Pure. The persona's instructions are never dropped; the oldest items are. An ass
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from engine.api import Kept, Message
+from engine.api import Kept, Message, ToolCall
 from gateway.errors import DuplicateItem, UnknownItem
-from gateway.events import Role
+from gateway.events import ItemKind, Role
 
 _WIDE_FROM = 0x2E80  # CJK and Hangul lie above: about one token a character; below, about one for three
+MAX_ITEMS = 4096  # a conversation of days; far more than any context holds
 MESSAGE_OVERHEAD_TOKENS = 6  # role markers of the common chat templates
 _REASONING = re.compile(r"<(think|thinking|reasoning)>.*?(?:</\1>|\Z)\s*", re.DOTALL | re.IGNORECASE)
 
 
 class Item(Struct, kw_only=True):
-    """One message. `is_open`: a reply still being made; it is not part of a prompt yet."""
+    """One message, call or result; `text` is its words, its arguments (JSON) or its output.
+
+    `is_open`: a reply of which nothing was said or heard (yet); it is not part of a prompt.
+    """
 
     item_id: str
-    role: Role
-    text: str
+    role: Role = "user"
+    text: str = ""
+    kind: ItemKind = "message"
+    call_id: str | None = None
+    name: str | None = None
     is_open: bool = False
 
 
@@ -52,6 +59,18 @@ class History:
             raise DuplicateItem(f"There is already an item {item.item_id!r}.")
         place = len(self._items) if after is None else 0 if after == "root" else self._index(after) + 1
         self._items.insert(place, item)
+        if len(self._items) > MAX_ITEMS:
+            del self._items[0]
+
+    def before(self, item_id: str) -> str | None:
+        """The id of the item in front of this one; None for the first."""
+        place = self._index(item_id)
+        return self._items[place - 1].item_id if place else None
+
+    def has_open_call(self, call_id: str) -> bool:
+        """Whether there is a call with this id and no result for it."""
+        kinds = {item.kind for item in self._items if item.call_id == call_id}
+        return "call" in kinds and "result" not in kinds
 
     def delete(self, item_id: str) -> None:
         """Take an item out. Raises `UnknownItem`."""
@@ -70,22 +89,52 @@ class History:
     def messages(self, instructions: str, budget_tokens: int) -> tuple[Message, ...]:
         """The prompt: instructions, then the newest items that fit; the last user item is always in."""
         left = budget_tokens - estimate_tokens(instructions)
-        chosen: list[Message] = []
+        chosen: list[Item] = []
         for item in reversed(self._items):
             if item.is_open:
                 continue
             left -= estimate_tokens(item.text)
             if left < 0 and chosen:
                 break
-            chosen.append(Message(role=item.role, text=item.text))
+            chosen.append(item)
         head = (Message(role="system", text=instructions),) if instructions else ()
-        return (*head, *reversed(chosen))
+        return (*head, *prompt_messages(chosen[::-1]))
 
     def _index(self, item_id: str) -> int:
         for place, item in enumerate(self._items):
             if item.item_id == item_id:
                 return place
         raise UnknownItem(f"There is no item {item_id[:80]!r} in this conversation.")
+
+
+def prompt_messages(items: Iterable[Item]) -> Iterator[Message]:
+    """Items as the model is told them: calls join the assistant's words before them; a call without result, or the reverse, is left out.
+
+    Chat templates refuse results whose call is missing, and a model that sees an unanswered call repeats it.
+    """
+    listed = list(items)
+    called = {item.call_id for item in listed if item.kind == "call"}
+    answered = {item.call_id for item in listed if item.kind == "result"} & called
+    open_message: Message | None = None
+    for item in listed:
+        if item.kind != "message" and item.call_id not in answered:
+            continue
+        if item.kind == "call":
+            call = ToolCall(call_id=item.call_id or "", name=item.name or "", arguments=item.text)
+            said = open_message or Message(role="assistant", text="")
+            open_message = structs.replace(said, tool_calls=(*said.tool_calls, call))
+            continue
+        if open_message is not None:
+            yield open_message
+            open_message = None
+        if item.kind == "result":
+            yield Message(role="tool", text=item.text, call_id=item.call_id)
+        elif item.role == "assistant":
+            open_message = Message(role="assistant", text=item.text)
+        else:
+            yield Message(role=item.role, text=item.text)
+    if open_message is not None:
+        yield open_message
 
 
 def estimate_tokens(text: str) -> int:

@@ -5,16 +5,25 @@ Pure. A wrong wish is refused with what would be valid; nothing is replaced sile
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from collections.abc import Sequence
+from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct, structs
 
 from engine.api import Synthesizer
+from gateway.auth import FULL_RIGHTS, Rights
 from gateway.config import Persona, Settings
-from gateway.errors import BadMessage, NotAvailable, UnknownPersona, UnknownVoice, UnsupportedCodec
-from gateway.events import AudioOut, StartSession, UpdateSession
+from gateway.errors import BadMessage, NotAvailable, NotPermitted, UnknownPersona, UnknownVoice, UnsupportedCodec
+from gateway.events import AudioOut, RequestReply, SessionUpdated, StartSession, Tool, UpdateSession
 from gateway.speech.markup import MarkupRules, emotion_instructions
 
+CHANGEABLE = ("instructions", "language", "voice", "output", "allow_barge_in", "tools", "tool_choice", "max_tokens")
+MAX_TOOLS = 128
+MAX_TOOL_BYTES = 32_768  # they stand in every prompt
+MAX_TOKENS = 4096  # of one reply; the server's own bound may be lower
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 LISTED = 8  # voices named in an error; the whole list is in `session.ready`
 
 
@@ -28,29 +37,72 @@ class Profile(Struct, frozen=True, kw_only=True):
     audio_out: AudioOut
     allow_barge_in: bool
     emotion: bool
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    max_tokens: int | None = None
+    tool_flow: Literal["same_turn", "next_turn"] = "same_turn"
+    is_clocked: bool = False
+    rights: Rights = FULL_RIGHTS
 
-    def prompt(self, rules: MarkupRules, instructions: str | None = None) -> str:
-        """What the model is told: the given or own instructions, and how to mark feelings where that is wanted."""
-        told = self.instructions if instructions is None else instructions
+    def prompt(self, rules: MarkupRules) -> str:
+        """What the model is told: the instructions, and how to mark feelings where that is wanted."""
+        told = self.instructions
         return f"{told}\n\n{emotion_instructions(rules, self.language)}" if self.emotion else told
 
-    def updated(self, update: UpdateSession, voices: Synthesizer) -> Profile:
-        """With the given settings changed. Raises `UnknownVoice`, `BadMessage`."""
-        wishes = {name: getattr(update, name) for name in ("instructions", "language", "voice", "output", "allow_barge_in")}
-        given = {name: value for name, value in wishes.items() if value is not None}
+    def updated(self, update: UpdateSession | RequestReply, voices: Synthesizer) -> Profile:
+        """With the given settings changed, for the session or for one reply.
+
+        Raises `UnknownVoice`, `NotPermitted`, `BadMessage`.
+        """
+        wishes = {name: getattr(update, name, None) for name in CHANGEABLE}
+        given: dict[str, Any] = {name: value for name, value in wishes.items() if value is not None}  # Any: of each field's own type
+        _check_rights(self.rights, given.get("instructions"), given.get("tools"))
         if "voice" in given:
             _check_voice(given["voice"], voices)
         if "language" in given:
             _check_language(given["language"])
-        return structs.replace(self, **given)
+        if given.get("max_tokens") == "inf":
+            given["max_tokens"] = None
+        changed = structs.replace(self, **given)
+        check_tools(changed.tools)
+        _check_choice(changed.tool_choice, changed.tools)
+        _check_max_tokens(changed.max_tokens)
+        return changed
+
+    def offered_tools(self) -> tuple[dict[str, Any], ...]:  # Any: JSON schema
+        """The tools that the model is told of, as chat templates take them; `required` is told and not enforced."""
+        kind, _, name = self.tool_choice.partition(":")
+        offered = [tool for tool in self.tools if self.tool_choice != "none" and (kind != "function" or tool.name == name)]
+        return tuple(
+            {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters}}
+            for tool in offered
+        )
+
+    def described(self, ref: str | None = None) -> SessionUpdated:
+        """What is in force, as the client may see it: a persona's instructions are not shown to a key that may not give its own."""
+        return SessionUpdated(
+            ref=ref,
+            instructions=self.instructions if self.rights.instructions else "",
+            language=self.language,
+            voice=self.voice,
+            output=self.output,
+            allow_barge_in=self.allow_barge_in,
+            tools=self.tools,
+            tool_choice=self.tool_choice,
+            max_tokens=self.max_tokens,
+        )
 
 
-def started(start: StartSession, settings: Settings, voices: Synthesizer) -> Profile:
-    """The profile that `session.start` asks for.
+def started(start: StartSession, settings: Settings, voices: Synthesizer, rights: Rights = FULL_RIGHTS) -> Profile:
+    """The profile that `session.start` asks for, within the rights of its key.
 
-    Raises `UnknownPersona`, `UnknownVoice`, `UnsupportedCodec`, `NotAvailable`, `BadMessage`.
+    Raises `UnknownPersona`, `UnknownVoice`, `UnsupportedCodec`, `NotAvailable`, `NotPermitted`, `BadMessage`.
     """
-    persona = _persona(start.persona, settings)
+    _check_rights(rights, start.instructions, start.tools or None)
+    if rights.persona and start.persona not in (None, rights.persona):
+        raise NotPermitted(f"This key speaks as {rights.persona!r}; expected no other persona.")
+    persona = _persona(rights.persona or start.persona, settings)
+    check_tools(start.tools)
     voice = start.voice or persona.voice or settings.tts.voice
     if voice:
         _check_voice(voice, voices)
@@ -69,7 +121,45 @@ def started(start: StartSession, settings: Settings, voices: Synthesizer) -> Pro
         audio_out=start.audio_out,
         allow_barge_in=start.allow_barge_in,
         emotion=settings.speech.emotion if start.emotion is None else start.emotion,
+        tools=start.tools,
+        tool_flow=start.tool_flow,
+        is_clocked=start.playout == "clock",
+        rights=rights,
     )
+
+
+def check_tools(tools: Sequence[Tool]) -> None:
+    """Names, number and size. Raises `BadMessage`."""
+    if len(tools) > MAX_TOOLS:
+        raise BadMessage(f"There are {len(tools)} tools; expected at most {MAX_TOOLS}.")
+    names = [tool.name for tool in tools]
+    for name in names:
+        if not _TOOL_NAME.fullmatch(name):
+            raise BadMessage(f"A tool is named {name[:80]!r}; expected 1 to 64 letters, digits, `_` or `-`.")
+        if names.count(name) > 1:
+            raise BadMessage(f"Two tools are named {name!r}.")
+    n_bytes = len(msgspec.json.encode(tools))
+    if n_bytes > MAX_TOOL_BYTES:
+        raise BadMessage(f"The tools have {n_bytes} bytes; expected at most {MAX_TOOL_BYTES}.")
+
+
+def _check_choice(choice: str, tools: Sequence[Tool]) -> None:
+    kind, _, name = choice.partition(":")
+    if choice in ("auto", "none", "required") or (kind == "function" and any(tool.name == name for tool in tools)):
+        return
+    raise BadMessage(f"tool_choice is {choice[:80]!r}; expected auto, none, required, or function:NAME of a tool in `tools`.")
+
+
+def _check_max_tokens(max_tokens: int | None) -> None:
+    if max_tokens is not None and not 1 <= max_tokens <= MAX_TOKENS:
+        raise BadMessage(f"max_tokens is {max_tokens}; expected 1 to {MAX_TOKENS}, or inf.")
+
+
+def _check_rights(rights: Rights, instructions: str | None, tools: Sequence[Tool] | None) -> None:
+    if instructions is not None and not rights.instructions:
+        raise NotPermitted("This key may not give instructions; expected none.")
+    if tools and not rights.tools:
+        raise NotPermitted("This key may not give tools; expected none.")
 
 
 def _persona(name: str | None, settings: Settings) -> Persona:

@@ -172,9 +172,9 @@ class Speaker:
         while self.clock.sent_ms > 0 and not self.clock.final and self._now() < deadline:
             await self._wait(deadline - self._now())
 
-    def heard(self) -> list[tuple[Track, Heard]]:
-        """The segments heard so far, each with how much of its written text; the last one may be cut."""
-        played_ms = self.clock.played_ms(self._now())
+    def heard(self, cut_ms: float | None = None) -> list[tuple[Track, Heard]]:
+        """The segments heard so far (or up to `cut_ms`), each with how much of its written text; the last one may be cut."""
+        played_ms = self.clock.played_ms(self._now()) if cut_ms is None else cut_ms
         found: list[tuple[Track, Heard]] = []
         if self.clock.sent_ms == 0 or played_ms <= 0:
             return found

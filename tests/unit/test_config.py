@@ -28,7 +28,7 @@ def keys(kind: Any, prefix: str = "") -> set[str]:  # Any: msgspec's field types
 def written(tree: dict[str, Any], prefix: str = "") -> set[str]:
     found = set()
     for name, value in tree.items():
-        if isinstance(value, dict) and f"{prefix}{name}" not in ("personas", "llm.vllm", "speech.emotion_words"):
+        if isinstance(value, dict) and f"{prefix}{name}" not in ("personas", "keys", "llm.vllm", "speech.emotion_words"):
             found |= written(value, f"{prefix}{name}.")
         else:
             found.add(prefix + name)

@@ -8,69 +8,59 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
 from collections import OrderedDict
 from typing import Literal
 
-from gateway import events, turn_state
-from gateway.errors import (
-    AlreadyStarted,
-    BadMessage,
-    Draining,
-    NotAvailable,
-    StrettoError,
-    Superseded,
-    TextEmpty,
-    TextTooLong,
-    TurnActive,
-    UnknownCall,
-    UnknownTurn,
-)
+from msgspec import structs
+
+from engine.api import ToolCall
+from gateway import turn_state
+from gateway.errors import AlreadyStarted, Draining, NotAvailable, StrettoError, Superseded, TooManyReplies, TurnActive, UnknownTurn
 from gateway.events import (
     Ack,
     AddItem,
     Cancel,
+    ClearInput,
     ClientEvent,
     DeleteItem,
-    ErrorRaised,
     GoingAway,
-    ItemAdded,
-    ItemDeleted,
+    ItemInfo,
     Ping,
     Pong,
     ReportPlayout,
     RequestReply,
+    RetrieveItem,
     Say,
     SendText,
     ServerEvent,
-    SessionUpdated,
     StartSession,
+    ToolResult,
+    TruncateItem,
     TurnStarted,
     TurnStatus,
     UpdateSession,
 )
-from gateway.history import History, Item, without_reasoning
+from gateway.history import History
 from gateway.outbox import Outbox
 from gateway.profile import Profile
-from gateway.turn import Parts, Plan, Progress, Turn
+from gateway.session.attachment import Attachment
+from gateway.session.conversation import Conversation
+from gateway.session.frames import error_frame
+from gateway.session.items import new_item_id
+from gateway.turn import Parts, Plan, Progress, SentCall, Turn
 from gateway.turn_state import Action, Event, State
 
 REMEMBERED_IDS = 256  # a client that repeats a message does so right after a reconnect
-MAX_ITEM_ID = 64
+MAX_FLOORLESS = 4  # out-of-band replies at once: classifiers and summaries; each one is a model request beside the conversation
+CLOCK_LEAD_MS = 2000  # clients that do not report playout buffer for themselves
+
+_PROGRESS: dict[Progress, Event] = {
+    "first_sent": Event.FIRST_SENT,
+    "tools_returned": Event.TOOL_RETURNED,
+    "reply_sent": Event.REPLY_SENT,
+}
 
 log = logging.getLogger("stretto.session")
-
-
-class Attachment:
-    """The connection that serves a session now; `ended` tells it to close, with the reason."""
-
-    def __init__(self) -> None:
-        self.ended: asyncio.Future[StrettoError] = asyncio.get_running_loop().create_future()
-
-    def end(self, reason: StrettoError) -> None:
-        """Ask the connection to close; the first reason wins."""
-        if not self.ended.done():
-            self.ended.set_result(reason)
 
 
 class Session:
@@ -80,7 +70,7 @@ class Session:
         self.session_id = session_id
         self.profile = profile
         self.outbox = Outbox(parts.metrics, parts.now, parts.settings.session.slow_reader_s)
-        self.history = History()
+        self.conversation = Conversation(parts.rules, parts.settings.session.text_bytes, keeps_silent=profile.is_clocked)
         self.attachment: Attachment | None = None
         self.opened = asyncio.Event()
         self._parts = parts
@@ -92,8 +82,12 @@ class Session:
         self._closing = asyncio.Event()
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._tasks: asyncio.TaskGroup
-        for item in start.history:
-            self.history.add(Item(item_id=_new_id(), role=item.role, text=self._checked(item.text)))
+        self.conversation.seed(start.history)
+
+    @property
+    def history(self) -> History:
+        """The items of the conversation."""
+        return self.conversation.history
 
     @property
     def is_busy(self) -> bool:
@@ -172,54 +166,81 @@ class Session:
             case SendText():
                 return self._on_text(event)
             case Say():
-                return self._on_request(event, say=self._checked(event.text))
+                return self._on_say(event)
             case RequestReply():
-                return self._on_request(event, instructions=event.instructions)
+                return self._on_request(event)
             case Cancel():
                 self._on_cancel(event)
             case ReportPlayout():
                 self._on_playout(event)
             case AddItem():
-                return self._on_add(event)
+                return self.conversation.add(event)
             case DeleteItem():
-                self.history.delete(event.item_id)
-                return ItemDeleted(ref=event.id, item_id=event.item_id)
+                return self.conversation.delete(event)
+            case RetrieveItem():
+                return self.conversation.retrieve(event)
+            case TruncateItem():
+                return self.conversation.truncate(event)
+            case ToolResult():
+                self._on_tool_result(event)
             case UpdateSession():
-                return self._on_update(event)
+                self.profile = self.profile.updated(event, self._parts.voices)
+                return self.profile.described(event.id)
             case Ping():
                 return Pong(ref=event.id, t=event.t)
+            case ClearInput():
+                pass  # nothing is buffered: what is to be thrown away is gone
             case StartSession():
                 raise AlreadyStarted("This connection has started its session already; expected session.update.")
-            case events.ToolResult():
-                raise UnknownCall(f"No tool call {event.call_id[:80]!r} waits for a result.")
             case _:
                 raise NotAvailable("This gateway takes no audio in; expected `text`.")
         return None
 
     def _on_text(self, event: SendText) -> ServerEvent:
-        text = self._checked(event.text)
+        text = self.conversation.checked(event.text)
         self._refuse_while_draining()
         self._apply(Event.TEXT, "text")
-        item = Item(item_id=_new_id(), role="user", text=text)
-        self.history.add(item)
-        return self._start_turn(event.id, item_id=item.item_id)
+        item = self.conversation.add_user(text)
+        return self._start_turn(self._plan(self.profile), TurnStarted(ref=event.id, turn=0, item_id=item.item_id))
 
-    def _on_request(self, event: Say | RequestReply, say: str | None = None, instructions: str | None = None) -> ServerEvent:
+    def _on_say(self, event: Say) -> ServerEvent:
+        text = self.conversation.checked(event.text)
         self._refuse_while_draining()
         self._apply(Event.REPLY_REQUESTED)
-        return self._start_turn(event.id, say=say, instructions=instructions)
+        return self._start_turn(structs.replace(self._plan(self.profile), say=text), TurnStarted(ref=event.id, turn=0))
+
+    def _on_request(self, event: RequestReply) -> ServerEvent:
+        """A reply to what the conversation holds, or out of band beside it."""
+        self._refuse_while_draining()
+        has_floor = event.conversation == "default"
+        plan = self._plan(self.profile.updated(event, self._parts.voices), event.input, has_floor=has_floor)
+        if has_floor:
+            self._apply(Event.REPLY_REQUESTED)
+        elif sum(not turn.plan.has_floor for turn, _ in self._live.values()) >= MAX_FLOORLESS:
+            raise TooManyReplies(f"{MAX_FLOORLESS} out-of-band replies are on their way; expected to wait for one of them.")
+        started = TurnStarted(ref=event.id, turn=0, conversation=None if has_floor else "none", metadata=event.metadata)
+        return self._start_turn(plan, started)
 
     def _on_cancel(self, event: Cancel) -> None:
-        if event.turn is None or (self._floor is not None and event.turn == self._floor.number):
-            if self._state is State.LISTENING and self.is_busy:
-                self._interrupt_all("cancel")
-            else:
-                self._apply(Event.CANCELLED, "cancel")
-            return
-        live = self._live.get(event.turn)
-        if live is None or live[0].is_over:
-            raise UnknownTurn(f"Turn {event.turn} is over or never was.")
-        self._interrupt(live[0], "cancel")
+        """Stop a reply. One that merely plays out is left to a client that keeps its own clock (`item.truncate`)."""
+        if event.turn is not None and (self._floor is None or event.turn != self._floor.number):
+            live = self._live.get(event.turn)
+            if live is None or live[0].is_over or (self.profile.is_clocked and live[0].is_sent):
+                raise UnknownTurn(f"Turn {event.turn} is over or never was.")
+            self._interrupt(live[0], "cancel")
+        elif self.profile.is_clocked and (self._floor is None or self._floor.is_sent):
+            raise UnknownTurn("No reply is on its way.")
+        elif self._state is State.LISTENING and self.is_busy:
+            self._interrupt_all("cancel")
+        else:
+            self._apply(Event.CANCELLED, "cancel")
+
+    def _on_tool_result(self, event: ToolResult) -> None:
+        """Hand a result to the turn that waits; the last one lets it go on."""
+        number = self.conversation.take_result(event)
+        live = self._live.get(number)
+        if live is not None:
+            live[0].take_result(event.call_id, event.output)
 
     def _on_playout(self, event: ReportPlayout) -> None:
         live = self._live.get(event.turn)
@@ -227,24 +248,6 @@ class Session:
             live[0].report_playout(event.played_ms, final=event.final)
         elif not 0 < event.turn <= self._n_turns:
             raise UnknownTurn(f"There was no turn {event.turn}.")
-
-    def _on_add(self, event: AddItem) -> ServerEvent:
-        item_id = _new_id() if event.item_id is None else event.item_id
-        if not 0 < len(item_id) <= MAX_ITEM_ID:
-            raise BadMessage(f"item_id has {len(item_id)} characters; expected 1 to {MAX_ITEM_ID}.")
-        self.history.add(Item(item_id=item_id, role=event.role, text=self._checked(event.text)), event.after)
-        return ItemAdded(ref=event.id, item_id=item_id)
-
-    def _on_update(self, event: UpdateSession) -> ServerEvent:
-        self.profile = profile = self.profile.updated(event, self._parts.voices)
-        return SessionUpdated(
-            ref=event.id,
-            instructions=profile.instructions,
-            language=profile.language,
-            voice=profile.voice,
-            output=profile.output,
-            allow_barge_in=profile.allow_barge_in,
-        )
 
     def _apply(self, event: Event, reason: Literal["cancel", "text", "speech"] = "cancel") -> None:
         """Look the event up in the table and do what it says. Raises the refusals."""
@@ -262,32 +265,39 @@ class Session:
                 raise AssertionError(f"{event} in {self._state} cannot happen without audio in")
         self._state = after
 
-    def _start_turn(
-        self, ref: str | None, *, item_id: str | None = None, say: str | None = None, instructions: str | None = None
-    ) -> ServerEvent:
-        self._n_turns += 1
-        profile, number = self.profile, self._n_turns
-        reply = Item(item_id=_new_id(), role="assistant", text="", is_open=True)
-        budget = self._parts.settings.session.context_tokens
-        plan = Plan(
-            number=number,
+    def _plan(self, profile: Profile, given: tuple[ItemInfo, ...] | None = None, *, has_floor: bool = True) -> Plan:
+        settings = self._parts.settings
+        own = settings.turn.max_tokens
+        return Plan(
+            number=self._n_turns + 1,
             session_id=self.session_id,
-            reply_item_id=reply.item_id,
+            reply_item_id=new_item_id(),
             language=profile.language,
             voice=profile.voice,
             output=profile.output,
             audio_out=profile.audio_out,
-            messages=self.history.messages(profile.prompt(self._parts.rules, instructions), budget),
+            max_tokens=own if profile.max_tokens is None else min(own, profile.max_tokens),
+            lead_ms=max(CLOCK_LEAD_MS, settings.session.lead_ms) if profile.is_clocked else settings.session.lead_ms,
+            heard_wait_s=0 if profile.is_clocked else settings.turn.heard_wait_s,
+            messages=self.conversation.context(given, profile.prompt(self._parts.rules), settings.session.context_tokens),
+            tools=profile.offered_tools(),
+            tool_flow=profile.tool_flow,
             kept=self.history.kept,
-            say=say,
+            has_floor=has_floor,
         )
-        self.history.add(reply)
-        turn = Turn(plan, self._parts, self.outbox, self._on_progress)
-        self._floor = turn
+
+    def _start_turn(self, plan: Plan, started: TurnStarted) -> ServerEvent:
+        """Begin the planned turn; `started` lacks what only the turn knows."""
+        self._n_turns = plan.number
+        turn = Turn(plan, self._parts, self.outbox, self)
+        after = self.conversation.open_reply(turn)
+        if plan.has_floor:
+            self._floor = turn
         if self.attachment is None:
             turn.detached()
-        self._live[number] = (turn, self._tasks.create_task(self._run_turn(turn), name=f"{self.session_id} turn {number}"))
-        return TurnStarted(turn=number, item_id=item_id, ref=ref)
+        name = f"{self.session_id} turn {plan.number}"
+        self._live[plan.number] = (turn, self._tasks.create_task(self._run_turn(turn), name=name))
+        return structs.replace(started, turn=plan.number, reply_id=plan.reply_item_id, after=after, output=plan.output)
 
     async def _run_turn(self, turn: Turn) -> None:
         try:
@@ -299,21 +309,35 @@ class Session:
         if turn is self._floor:
             self._apply(Event.PLAYED_OUT if status == "completed" else Event.FAILED)
         if status == "failed":
-            self._write_down(turn, is_final=False)
+            self.conversation.drop_calls(turn)
+            self.conversation.write_down(turn, turn.heard_raw_end(), is_final=False)
             await self._settle(turn, "failed")
         else:
             self._live.pop(turn.number, None)
 
-    def _on_progress(self, turn: Turn, progress: Progress) -> None:
+    def on_progress(self, turn: Turn, progress: Progress) -> None:
+        """Something of a turn left, or its tools returned."""
         if progress == "reply_sent":
-            self.history.settle_reply(turn.plan.reply_item_id, without_reasoning(turn.raw_text()), is_final=True)
-            self._keep_ids(turn, len(turn.raw_text()))
+            self.conversation.write_down(turn, turn.raw_end(), is_final=True)
         if turn is self._floor:
-            self._apply(Event.FIRST_SENT if progress == "first_sent" else Event.REPLY_SENT)
+            self._apply(_PROGRESS[progress])
+            if progress == "tools_returned" and turn.is_heard:
+                self._apply(Event.FIRST_SENT)
+
+    def on_calls(self, turn: Turn, calls: tuple[ToolCall, ...]) -> tuple[SentCall, ...]:
+        """The model wants tools called: they get ids and items, and the floor waits."""
+        if turn is self._floor:
+            self._apply(Event.TOOL_CALLED)
+        return self.conversation.open_calls(turn, calls)
+
+    def on_reply_continued(self, turn: Turn) -> str:
+        """The reply goes on behind its tools' results."""
+        return self.conversation.continue_reply(turn)
 
     def _interrupt_all(self, reason: Literal["cancel", "text", "speech"]) -> None:
         for turn, _ in list(self._live.values()):
-            self._interrupt(turn, reason)
+            if turn.plan.has_floor:
+                self._interrupt(turn, reason)
         self._floor = None
 
     def _interrupt(self, turn: Turn, reason: Literal["cancel", "text", "speech"]) -> None:
@@ -323,50 +347,16 @@ class Session:
             return
         turn.stop(reason)
         live_task.cancel()
-        self._write_down(turn, is_final=False)
+        self.conversation.drop_calls(turn)
+        self.conversation.write_down(turn, turn.heard_raw_end(), is_final=False)
         settle = self._tasks.create_task(self._settle(turn, "interrupted"), name=f"{self.session_id} turn {turn.number} settle")
         self._live[turn.number] = (turn, settle)
 
     async def _settle(self, turn: Turn, status: TurnStatus) -> None:
         await turn.settle(status)
-        self._write_down(turn, is_final=True)
+        self.conversation.write_down(turn, turn.heard_raw_end(), is_final=True)
         self._live.pop(turn.number, None)
-
-    def _write_down(self, turn: Turn, *, is_final: bool) -> None:
-        raw_end = turn.heard_raw_end()
-        text = without_reasoning(turn.raw_text()[:raw_end])
-        self.history.settle_reply(turn.plan.reply_item_id, text, is_final=is_final)
-        self._keep_ids(turn, raw_end)
-
-    def _keep_ids(self, turn: Turn, raw_end: int) -> None:
-        if turn.number == self._n_turns and (kept := turn.kept_ids(raw_end)) is not None:
-            self.history.kept = kept
 
     def _refuse_while_draining(self) -> None:
         if self._is_draining:
             raise Draining("The server is about to stop and starts no new turns; reconnect.", retry_after_ms=1000)
-
-    def _checked(self, text: str) -> str:
-        limit = self._parts.settings.session.text_bytes
-        n_bytes = len(text.encode("utf-8", "replace"))
-        if n_bytes > limit:
-            raise TextTooLong(f"The text has {n_bytes} bytes; expected at most {limit}.")
-        if not text.strip() or not any(char.isprintable() and not char.isspace() for char in text):
-            raise TextEmpty("The text holds nothing to read; expected at least one visible character.")
-        return text
-
-
-def error_frame(error: StrettoError, ref: str | None = None) -> ErrorRaised:
-    """The `error` frame of an error that the peer may see."""
-    return ErrorRaised(
-        ref=error.ref or ref,
-        code=error.code,
-        message=str(error),
-        retryable=error.retryable,
-        retry_after_ms=error.retry_after_ms,
-        turn=error.turn,
-    )
-
-
-def _new_id() -> str:
-    return f"item_{secrets.token_hex(8)}"

@@ -1,0 +1,8 @@
+"""One turn: from the commit to the last sample heard. `turn` lives it, `asking` calls the model, `wording` sends its text."""
+
+from __future__ import annotations
+
+from gateway.turn.plan import Owner, Parts, Plan, Progress, SentCall
+from gateway.turn.turn import Turn
+
+__all__ = ["Owner", "Parts", "Plan", "Progress", "SentCall", "Turn"]

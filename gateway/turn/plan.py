@@ -1,0 +1,72 @@
+"""What a turn is told before it starts, and what it asks of the session that owns it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from engine.api import Kept, LanguageModel, Message, Synthesizer, ToolCall
+from gateway.config import Settings
+from gateway.events import AudioOut
+from gateway.metrics import Metrics
+from gateway.speech.markup import MarkupRules
+
+Progress = Literal["first_sent", "tools_returned", "reply_sent"]
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    """What every turn of this process works with; `now` is the loop's clock in seconds, `rules` what marks the model may write."""
+
+    model: LanguageModel
+    voices: Synthesizer
+    metrics: Metrics
+    settings: Settings
+    rules: MarkupRules
+    now: Callable[[], float]
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What this turn is to do. `say`: speak this text instead of asking the model with `messages`.
+
+    `has_floor` False: an out-of-band reply beside the conversation. `lead_ms`: audio ahead of the listener, at most. `heard_wait_s`: how
+    long a stopped turn waits for the client's last word.
+    """
+
+    number: int
+    session_id: str
+    reply_item_id: str
+    language: str
+    voice: str
+    output: Literal["audio", "text"]
+    audio_out: AudioOut
+    max_tokens: int
+    lead_ms: int
+    heard_wait_s: float
+    messages: tuple[Message, ...] = ()
+    tools: tuple[dict[str, Any], ...] = ()  # Any: JSON schema
+    tool_flow: Literal["same_turn", "next_turn"] = "same_turn"
+    kept: Kept | None = None
+    say: str | None = None
+    has_floor: bool = True
+
+
+class SentCall(Struct, frozen=True, kw_only=True):
+    """A tool call under the id that this conversation knows it by, and its item."""
+
+    call: ToolCall
+    item_id: str
+
+
+class Owner(Protocol):
+    """The session, as a turn sees it. Everything returns at once."""
+
+    def on_progress(self, turn: Any, progress: Progress) -> None:  # Any: the Turn itself, which is built upon this file
+        """Something left or came back; the floor may change its state."""
+
+    def on_calls(self, turn: Any, calls: tuple[ToolCall, ...]) -> tuple[SentCall, ...]:  # Any: as above
+        """The model wants these called: note them and give them ids that are unique here."""
+
+    def on_reply_continued(self, turn: Any) -> str:  # Any: as above
+        """All results are in and the reply goes on: the id of its next item."""

@@ -1,0 +1,272 @@
+"""One turn: generate | speak | play in one task group, from the commit to the last sample heard.
+
+The session owns the task that runs `Turn.run` and cancels it at barge-in; it then calls `stop` and lets `settle` report what was
+heard. Nothing here touches the history: the turn says what was said and heard, the session writes it down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from engine.api import Delta, EngineError, Kept, ToolCall
+from gateway.errors import StrettoError, from_engine
+from gateway.events import ErrorRaised, Heard, Interrupted, InterruptReason, ReplyDone, ToolCalled, TurnDone, TurnStatus, UsageInfo
+from gateway.metrics import TurnClock
+from gateway.outbox import Outbox
+from gateway.speaker import Speaker, SpeakerSettings
+from gateway.speech.stream import SpokenSegment
+from gateway.turn.asking import Asking
+from gateway.turn.plan import Owner, Parts, Plan
+from gateway.turn.wording import Wording
+
+log = logging.getLogger("stretto.turn")
+
+
+class Turn:
+    """One reply, as it is made, spoken and heard."""
+
+    def __init__(self, plan: Plan, parts: Parts, outbox: Outbox, owner: Owner) -> None:
+        self.plan = plan
+        self.number = plan.number
+        self.clock = TurnClock(parts.metrics, "text", parts.now())
+        self.is_over = False
+        self.is_stopped = False
+        self.is_sent = False
+        self.request_id = f"{plan.session_id}-{plan.number}"
+        self._parts = parts
+        self._outbox = outbox
+        self._owner = owner
+        self._speaker = self._make_speaker() if plan.output == "audio" else None
+        self._wording = Wording(plan, parts, outbox, self.clock, self._on_segment, self._on_text_sent)
+        self._asking = Asking(plan, parts, self.request_id, self._on_delta, self._on_calls, self._on_returned)
+        self._items = [(plan.reply_item_id, 0)]
+        self._cut_ms: float | None = None
+
+    async def run(self) -> TurnStatus:
+        """Make, speak and play the whole reply; returns when the listener has heard it (`completed`) or it failed.
+
+        A cancel stops engine and voice at once; call `stop` and `settle` then.
+        """
+        try:
+            await self._produce()
+        except BaseExceptionGroup as group:
+            error = _first(group)
+            if not isinstance(error, EngineError | StrettoError):
+                raise error from None
+            self._fail(error)
+            return "failed"
+        finally:
+            self._wording.stop()
+        self._finish_reply()
+        if self._speaker is not None:
+            await self._speaker.played_out(self._parts.settings.turn.heard_wait_s)
+        self._end("completed")
+        return "completed"
+
+    def stop(self, reason: InterruptReason) -> None:
+        """Stop everything of this turn that is still to leave, at once, and tell the client. The caller cancels the task."""
+        self.is_stopped = True
+        self._parts.model.cancel(self.request_id)
+        self._wording.stop()
+        self._outbox.drop_turn(self.number)
+        self._outbox.put(Interrupted(turn=self.number, reason=reason))
+        self._parts.metrics.interruptions.labels(reason).inc()
+
+    async def settle(self, status: TurnStatus) -> None:
+        """After an early end: wait for the client's last word (bounded), tell what was heard, and end the turn."""
+        if self._speaker is not None:
+            await self._speaker.settled(self.plan.heard_wait_s)
+            self._outbox.put(Heard(turn=self.number, heard_ms=self.heard_ms(), heard_text=self.heard_text()))
+        self._end(status)
+
+    def report_playout(self, played_ms: object, *, final: bool) -> None:
+        """The client says how much it has played."""
+        if self._speaker is None or self.is_over:
+            return
+        now = self._parts.now()
+        if not self._speaker.clock.report(played_ms, now, final=final):
+            self._parts.metrics.playout_ignored.inc()
+            return
+        self.clock.playout(now, self._speaker.clock.played_ms(now))
+        self._speaker.playout_moved()
+
+    def detached(self) -> None:
+        """Nobody reads: pacing stands still, generation goes on."""
+        if self._speaker is not None:
+            self._speaker.clock.pause(self._parts.now())
+
+    def attached(self) -> None:
+        """Somebody reads again."""
+        if self._speaker is not None:
+            self._speaker.clock.resume(self._parts.now())
+            self._speaker.playout_moved()
+
+    def heard_ms(self) -> int:
+        """Media milliseconds of this turn that were heard by now."""
+        return 0 if self._speaker is None else round(self._speaker.clock.played_ms(self._parts.now()))
+
+    def heard_text(self) -> str:
+        """Caption text heard by now."""
+        return "" if self._speaker is None else "".join(heard.text for _, heard in self._speaker.heard(self._cut_ms))
+
+    def raw_text(self) -> str:
+        """Everything the model wrote."""
+        return self._asking.raw_text()
+
+    def items(self) -> list[tuple[str, int, int]]:
+        """The reply's items and their stretch of the raw text; one, or more where tools were called in between."""
+        ends = [start for _, start in self._items[1:]] + [len(self.raw_text())]
+        return [(item_id, start, end) for (item_id, start), end in zip(self._items, ends, strict=True)]
+
+    def heard_raw_end(self) -> int:
+        """Where in the raw text the listener stands; for text output, the end of what was sent."""
+        if self._speaker is None:
+            return len(self.raw_text())
+        found = self._speaker.heard(self._cut_ms)
+        return found[-1][0].segment.raw_offset(found[-1][1].end) if found else 0
+
+    def raw_end(self) -> int:
+        """How much of the raw text a reply that was sent whole leaves behind: all, or what `truncate` left."""
+        return len(self.raw_text()) if self._cut_ms is None else self.heard_raw_end()
+
+    def truncate(self, audio_ms: float) -> int | None:
+        """The listener stopped at `audio_ms` of the turn's sound; the clamped moment, None where the turn has no sound."""
+        if self._speaker is None:
+            return None
+        self._cut_ms = min(max(0.0, audio_ms), self._speaker.clock.sent_ms)
+        return round(self._cut_ms)
+
+    def take_result(self, call_id: str, output: str) -> None:
+        """A tool that this turn waits for has returned."""
+        self._asking.take_result(call_id, output)
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether sound of this turn has left."""
+        return self.clock.first_audio_s is not None
+
+    def kept_ids(self, raw_end: int) -> Kept | None:
+        """Token ids of prompt and reply up to `raw_end`, for the next prompt's prefix."""
+        return self._asking.kept_ids(raw_end)
+
+    async def _produce(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            name = f"{self.plan.session_id} turn {self.number}"
+            tasks.create_task(self._generate(), name=f"{name} generate")
+            if self._speaker is not None:
+                tasks.create_task(self._speaker.synthesize(), name=f"{name} speak")
+                tasks.create_task(self._speaker.play(), name=f"{name} play")
+
+    async def _generate(self) -> None:
+        if self.plan.say is None:
+            await self._asking.run()
+        else:
+            self._asking.say(self.plan.say)
+        self._wording.flush()
+        if self._speaker is not None:
+            self._speaker.finish()
+
+    def _on_delta(self, delta: Delta) -> None:
+        if delta.n_tokens or delta.text:
+            self.clock.first_token(self._parts.now())
+        self._wording.feed(delta)
+
+    def _on_segment(self, segment: SpokenSegment) -> None:
+        if self._speaker is not None:
+            self._speaker.say(segment)
+
+    def _on_text_sent(self) -> None:
+        if self._speaker is None:
+            self._owner.on_progress(self, "first_sent")
+
+    def _on_calls(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
+        self._wording.flush()
+        sent = self._owner.on_calls(self, calls)
+        for known in sent:
+            call = known.call
+            self._outbox.put(
+                ToolCalled(turn=self.number, call_id=call.call_id, name=call.name, arguments=call.arguments, item_id=known.item_id)
+            )
+        return tuple(known.call for known in sent)
+
+    def _on_returned(self) -> None:
+        self._items.append((self._owner.on_reply_continued(self), len(self.raw_text())))
+        self._owner.on_progress(self, "tools_returned")
+
+    def _finish_reply(self) -> None:
+        usage = self._asking.usage
+        info = UsageInfo(prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_tokens, output_tokens=usage.output_tokens)
+        tokens = self._parts.metrics.tokens
+        tokens.labels("prompt").inc(usage.prompt_tokens)
+        tokens.labels("cached").inc(usage.cached_tokens)
+        tokens.labels("output").inc(usage.output_tokens)
+        self.clock.reply_done(self._parts.now())
+        self.is_sent = True
+        self._outbox.put(ReplyDone(turn=self.number, usage=info, cut="length" if self._asking.finish == "length" else None))
+        self._owner.on_progress(self, "reply_sent")
+
+    def _fail(self, error: EngineError | StrettoError) -> None:
+        if isinstance(error, EngineError):
+            self._parts.metrics.engine_errors.labels(error.kind).inc()
+            log.warning("language model failed", extra={"turn_id": self.number, "kind": error.kind, "detail": str(error)})
+            error = from_engine(error, self.number)
+        self._outbox.put(
+            ErrorRaised(
+                code=error.code, message=str(error), retryable=error.retryable, retry_after_ms=error.retry_after_ms, turn=self.number
+            )
+        )
+        self._outbox.drop_turn(self.number)
+        if error.close is not None:
+            raise error
+
+    def _end(self, status: TurnStatus) -> None:
+        self.is_over = True
+        now = self._parts.now()
+        self.clock.ended(now, status, wants_audio=self._speaker is not None)
+        timeline = self.clock.timeline()
+        self._outbox.put(TurnDone(turn=self.number, status=status, timeline=timeline))
+        fields = {name: getattr(timeline, name) for name in timeline.__struct_fields__}
+        log.info(
+            "turn ended",
+            extra={
+                "session_id": self.plan.session_id,
+                "turn_id": self.number,
+                "status": status,
+                "n_segments": self._wording.n_segments,
+                "n_characters": len(self.raw_text()),
+                "audio_ms": 0 if self._speaker is None else round(self._speaker.clock.sent_ms),
+                "heard_ms": self.heard_ms(),
+                "output_tokens": self._asking.usage.output_tokens,
+                "cached_tokens": self._asking.usage.cached_tokens,
+                **fields,
+            },
+        )
+
+    def _make_speaker(self) -> Speaker:
+        settings = self._parts.settings
+        speaking = SpeakerSettings(
+            turn=self.number,
+            voice=self.plan.voice,
+            sample_rate_hz=self.plan.audio_out.rate_hz,
+            lead_ms=self.plan.lead_ms,
+            first_chunk_s=settings.turn.first_chunk_s,
+            stall_s=settings.session.slow_reader_s,
+            debug_stamps=settings.server.debug_stamps,
+        )
+        return Speaker(
+            speaking,
+            self._parts.voices,
+            self._outbox,
+            self._parts.metrics,
+            self.clock,
+            self._parts.now,
+            lambda: self._owner.on_progress(self, "first_sent"),
+        )
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    errors: Sequence[BaseException] = group.exceptions
+    inner = errors[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
