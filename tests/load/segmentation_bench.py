@@ -16,6 +16,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -99,7 +100,7 @@ def print_speed(scorer: Any, items: list[Item]) -> None:
         print(f"  {name:28s} {chars / seconds / 1000:8.0f} k characters/s   1/{seconds / naive:.1f} of naive")
     n_tokens = sum(map(len, tokens))
     print(f"token-like deltas ({chars / n_tokens:.1f} characters each), cost per delta:")
-    for name, factory in [("segmenter alone", Segmenter), ("raw text", for_language)]:
+    for name, factory in (factories[3], factories[1]):
         seconds = cpu_seconds(lambda factory=factory: split_all(factory, items, tokens))  # type: ignore[misc]  # bound per turn
         print(f"  {name:28s} {seconds / n_tokens * 1e6:8.2f} us")
     seconds = cpu_seconds(lambda: [speak(item["lang"], pieces) for item, pieces in zip(items, tokens, strict=True)])
@@ -125,6 +126,7 @@ def print_growth() -> None:
         print(f"  {len(text):9d} characters  {seconds / len(text) * 1e6:6.2f} us/character")
     print("memory held after 200 k characters that never close:")
     for name, opener in [("quote", '"Well. '), ("bracket", "(see "), ("fence", "```\n"), ("inline code", "`x "), ("reasoning", "<think>")]:
+        speak("en", ["It costs $20 on 3 May. 你好 20元。"])  # loads what is loaded on first use
         tracemalloc.start()
         stream = SpeechStream(language="en")
         stream.feed(opener)
@@ -146,14 +148,13 @@ def print_hit_rate(items: list[Item]) -> None:
             for segment in speak(item["lang"], item["text"])
             if not (segment.index == 0 and segment.cut in ("clause", "length"))
         ]
-        print(
-            f"  {group:6s} perfect segmentation {statistics.mean(perfect):.3f}   ours {statistics.mean(ours):.3f}   ({len(ours)} segments)"
-        )
+        rates = f"perfect segmentation {statistics.mean(perfect):.3f}   ours {statistics.mean(ours):.3f}"
+        print(f"  {group:6s} {rates}   ({len(ours)} segments)")
 
 
 def gold_endings(item: Item) -> list[bool]:
     edges = [0, *item["bounds"], len(item["text"])]
-    parts = [item["text"][start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    parts = [item["text"][start:end] for start, end in pairwise(edges)]
     follows = [item["text"][end : end + 2].lstrip(" ")[:1] for end in edges[1:]]
     return [
         ending_of(part + ("\n" if after == "\n" else ""), item["lang"]) in ("stop", "newline")
