@@ -12,9 +12,9 @@ import importlib.util
 import os
 import random
 import signal
+import socket
 import sys
 import time
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
@@ -27,6 +27,8 @@ from engine.api import ContextTooLong, Delta, EngineError, EngineNotReady, Gener
 from engine.llm.vllm import VllmModel
 from engine.llm.vllm.embedded import core_pids
 from engine.vllm_args import plan
+from gateway.client import Conversation, connect
+from gateway.events import ReplyDone, StartSession, TurnDone
 
 ENVIRONMENT = Path(__file__).parents[2] / ".venv-vllm"
 MODEL = Path(os.environ.get("STRETTO_CACHE_DIR", "~/.cache/stretto")).expanduser() / "weights/smollm2-135m-hf"
@@ -307,34 +309,24 @@ async def test_closing_ends_open_streams_and_leaves_no_process(model: VllmModel)
         await stream(model, generation(prompt, "closed"))
 
 
-LONELY = """
-import asyncio, sys
-from engine.llm.vllm import VllmModel
-from engine.llm.vllm.embedded import core_pids
-from engine.vllm_args import plan
-
-async def main():
-    await VllmModel(plan(sys.argv[1], {}, device="cpu", context_tokens=512)).start()
-    print("core", *core_pids(), flush=True)
-    await asyncio.sleep(600)
-
-if __name__ == "__main__":
-    asyncio.run(main())
-"""
-
-
-async def test_an_engine_core_ends_with_a_killed_gateway(tmp_path: Path) -> None:
-    script = tmp_path / "lonely.py"
-    script.write_text(LONELY)
-    gateway = await asyncio.create_subprocess_exec(sys.executable, script, MODEL, stdout=PIPE, stderr=DEVNULL)
+async def test_a_gateway_talks_with_vllm_and_takes_it_along_when_killed(tmp_path: Path) -> None:
+    """The product itself, as `stretto serve` runs it; only the voice is scripted."""
+    settings = {"STRETTO_LLM__ENGINE": "vllm", "STRETTO_LLM__CONTEXT_TOKENS": "2048", "STRETTO_SESSION__CONTEXT_TOKENS": "1400"}
+    environment = {**os.environ, **settings, "STRETTO_TTS__ENGINES": '["fake"]', "STRETTO_TURN__MAX_TOKENS": "60"}
+    port = free_port()
+    with (tmp_path / "log").open("wb") as log:
+        gateway = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gateway", "serve", "--port", str(port), stdout=log, stderr=log, env=environment
+        )
     try:
-        assert gateway.stdout is not None
-        line = b""
-        while not line.startswith(b"core "):
-            line = await asyncio.wait_for(gateway.stdout.readline(), 150)
-            assert line, "it ended without a core"
-        core = int(line.split()[1])
-        assert is_alive(core)
+        await until_listening(port, gateway)
+        async with connect(f"ws://127.0.0.1:{port}/v1/voice", start=StartSession(output="text"), timeout_s=60) as conversation:
+            cached = [await said_in(conversation, f"Tell me thing {number} about the sea.") for number in range(3)]
+        assert cached[0] < cached[1] < cached[2]
+        (core,) = children(gateway.pid)
+    except BaseException:
+        print((tmp_path / "log").read_text()[-5000:])
+        raise
     finally:
         gateway.kill()
         await gateway.wait()
@@ -344,3 +336,43 @@ async def test_an_engine_core_ends_with_a_killed_gateway(tmp_path: Path) -> None
         await asyncio.sleep(0.1)
     os.kill(core, signal.SIGKILL)
     pytest.fail("the engine core outlived its gateway")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def until_listening(port: int, gateway: asyncio.subprocess.Process) -> None:
+    async with asyncio.timeout(150):
+        while True:
+            assert gateway.returncode is None, f"the gateway ended with {gateway.returncode}"
+            with suppress(OSError):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+                answer = await reader.read()
+                writer.close()
+                if b" 200 " in answer.splitlines()[0]:
+                    return
+            await asyncio.sleep(0.2)
+
+
+async def said_in(conversation: Conversation, text: str) -> int:
+    """Say `text`, hear the whole reply; cached tokens of its prompt."""
+    reply = await conversation.text(text)
+    events = [event async for event in reply]
+    assert isinstance(events[-1], TurnDone)
+    assert events[-1].status == "completed"
+    (done,) = (event for event in events if isinstance(event, ReplyDone))
+    return done.usage.cached_tokens
+
+
+def children(pid: int) -> tuple[int, ...]:
+    """Engine cores among the processes that `pid` started."""
+    found = []
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for child in (thread / "children").read_text().split():
+            if b"EngineCore" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(int(child))
+    return tuple(found)
