@@ -1,4 +1,4 @@
-"""What an operator may set about the engines: three frozen sections of the settings tree, and where their files live.
+"""What an operator may set about the engines: five frozen sections of the settings tree, and where their files live.
 
 Kept here, because the engines are built from them and may not import the gateway; `gateway/config.py` puts them into its tree.
 """
@@ -33,6 +33,32 @@ class TtsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     threads: PositiveInt = 1
 
 
+class AsrSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which engine turns speech into text. `auto`: whisper where its extra is installed and a real model answers, else none.
+
+    `model`: a CTranslate2 folder of a Whisper model for `whisper` ("" is the packaged base model), else the server's name of it.
+    `languages`: those that are told apart where none is set; empty means all. `url`: of the server, ending in `/v1`.
+    """
+
+    engine: Literal["auto", "whisper", "openai", "vllm", "fake", "off"] = "auto"
+    model: str = ""
+    languages: tuple[str, ...] = ()
+    threads: Annotated[int, Meta(ge=0)] = 0
+    parallel: PositiveInt = 1
+    url: str = ""
+    api_key: str = ""
+    connect_s: Annotated[float, Meta(gt=0, le=60)] = 2.0
+    answer_s: Annotated[float, Meta(gt=0, le=120)] = 10.0
+
+
+class ListenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which engines tell speech from silence, and a finished speaker from a pause. Used only where speech becomes text at all."""
+
+    vad: Literal["silero", "fake"] = "silero"
+    end_of_turn: Literal["smart-turn", "off", "fake"] = "smart-turn"
+    threads: PositiveInt = 1
+
+
 class FakeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Timings of the scripted engines (tests and benches only)."""
 
@@ -41,6 +67,11 @@ class FakeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     reply: str = ""
     tts_first_chunk_ms: float = 60.0
     tts_rtf: float = 0.1
+    heard: tuple[str, ...] = ("What is down there in the sea?",)
+    asr_final_ms: float = 80.0
+    asr_partial_ms: float = 80.0
+    end_of_turn: tuple[float, ...] = (0.9,)
+    end_of_turn_ms: float = 20.0
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True):
@@ -49,4 +80,6 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     cache_path: Path
     llm: LlmSettings = LlmSettings()
     tts: TtsSettings = TtsSettings()
+    asr: AsrSettings = AsrSettings()
+    listen: ListenSettings = ListenSettings()
     fake: FakeSettings = FakeSettings()

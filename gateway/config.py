@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta, Struct
 
-from engine.settings import EngineSettings, FakeSettings, LlmSettings, TtsSettings
+from engine.settings import AsrSettings, EngineSettings, FakeSettings, ListenSettings, LlmSettings, TtsSettings
 
 
 class ConfigError(Exception):
@@ -129,6 +129,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     speech: SpeechSettings = SpeechSettings()
     llm: LlmSettings = LlmSettings()
     tts: TtsSettings = TtsSettings()
+    asr: AsrSettings = AsrSettings()
+    listen: ListenSettings = ListenSettings()
     log: LogSettings = LogSettings()
     fake: FakeSettings = FakeSettings()
     realtime: RealtimeSettings = RealtimeSettings()
@@ -142,7 +144,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def engine_settings(self) -> EngineSettings:
         """What the engines are built from."""
-        return EngineSettings(cache_path=self.cache_path, llm=self.llm, tts=self.tts, fake=self.fake)
+        return EngineSettings(cache_path=self.cache_path, llm=self.llm, tts=self.tts, asr=self.asr, listen=self.listen, fake=self.fake)
 
 
 def load(path: Path | None, environment: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:

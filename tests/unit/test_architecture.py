@@ -39,7 +39,7 @@ RULES = (
     "gateway.auth",
 )
 PROMISES = ("engine.api", "engine.settings", "engine.audio")
-ENGINES = ("engine.llm", "engine.tts", "engine.asr", "engine.vad", "engine.end_of_turn", "engine.fake")
+ENGINES = ("engine.llm", "engine.tts", "engine.asr", "engine.vad", "engine.end_of_turn", "engine.fake", "engine.fake_listening")
 TASKS = ("gateway.profile", "gateway.session", "gateway.sessions", "gateway.turn", "gateway.outbox", "gateway.listener", "gateway.speaker")
 
 ROOMS: dict[str, Room] = {
@@ -122,10 +122,14 @@ ROOMS: dict[str, Room] = {
     "engine.weights": Room(2),  # pinned model files; engines are handed paths
     "engine.llm": Room(2, ("engine.audio", "engine.worker", "engine.vllm_args", "engine.convert_gguf")),
     "engine.tts": Room(2, ("engine.audio", "engine.audio_codecs", "engine.worker")),
-    "engine.asr": Room(2, ("engine.audio", "engine.worker")),
-    "engine.vad": Room(2, ("engine.audio", "engine.worker")),
-    "engine.end_of_turn": Room(2, ("engine.audio", "engine.worker")),
+    "engine.mel": Room(1),  # the features of Whisper and of smart-turn
+    "engine.onnx": Room(2),  # how a session is opened on few cores
+    "engine.asr": Room(2, ("engine.audio", "engine.mel", "engine.worker")),
+    "engine.voice_stream": Room(2, ("engine.audio",)),  # audio on its way through a voice detector, real or scripted
+    "engine.vad": Room(2, ("engine.audio", "engine.onnx", "engine.voice_stream", "engine.worker")),
+    "engine.end_of_turn": Room(2, ("engine.audio", "engine.mel", "engine.onnx", "engine.worker")),
     "engine.fake": Room(2, ("engine.audio",)),
+    "engine.fake_listening": Room(2, ("engine.audio", "engine.voice_stream")),  # scripted scores on the real streams
     "engine.build": Room(
         3,
         (*ENGINES, "engine.worker", "engine.weights", "engine.audio", "engine.vllm_args", "engine.convert_gguf"),
