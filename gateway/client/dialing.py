@@ -58,7 +58,9 @@ class Dialer:
         except OSError as error:
             raise ConnectFailed(f"nothing listens at {self.url} ({error.strerror or error})", retryable=True) from error
         except (InvalidHandshake, EOFError) as error:
-            raise ConnectFailed(f"{self.url} does not speak {SUBPROTOCOL}: {error}") from error
+            broke_off = isinstance(error.__cause__ or error, EOFError | ConnectionError)
+            said = "the connection broke in the handshake" if broke_off else str(error)
+            raise ConnectFailed(f"{self.url} does not speak {SUBPROTOCOL}: {said}", retryable=broke_off) from error
 
 
 def _refused(url: str, error: InvalidStatus) -> ConnectFailed:
