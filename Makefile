@@ -26,7 +26,7 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.serve: pyproject.toml requirements/lock.txt | $(VENV)/bin/python
-	@echo "== packages: gateway, llama.cpp, Piper (about 150 MB, once)"
+	@echo "== packages: gateway, llama.cpp, Piper (about 125 MB, once)"
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on -c requirements/lock.txt -e '.[llamacpp,local-tts]'
 	@touch $@
 
