@@ -41,7 +41,7 @@ DEFAULT = SegmentOptions()
 
 def weight(text: str) -> float:
     """Length in Latin characters."""
-    return len(text) + (HAN_WEIGHT - 1) * sum(map(is_han, text))
+    return len(text) if text.isascii() else len(text) + (HAN_WEIGHT - 1) * sum(map(is_han, text))
 
 
 def is_clause_end(text: str, at: int, final: bool, options: SegmentOptions) -> bool | None:
