@@ -39,8 +39,8 @@ CLOSE_CODES = {
 
 def document() -> dict[str, Any]:  # Any: JSON
     """The whole document."""
-    kinds = {**CLIENT_EVENTS, **SERVER_EVENTS}
-    _, schemas = msgspec.json.schema_components(kinds.values(), ref_template="#/components/schemas/{name}")
+    kinds = [*CLIENT_EVENTS.values(), *SERVER_EVENTS.values()]  # `audio` goes both ways, so classes name the messages
+    _, schemas = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     for name, schema in schemas.items():
         if "seq" not in schema.get("properties", {}) and any(kind.__name__ == name for kind in SERVER_EVENTS.values()):
             schema["properties"]["seq"] = {"type": "integer", "description": "From 1 in each session; absent before session.ready."}
@@ -60,7 +60,7 @@ def document() -> dict[str, Any]:  # Any: JSON
             "voice": {
                 "address": "/v1/voice",
                 "description": f"Subprotocol `{SUBPROTOCOL}`; a browser offers `{KEY_PREFIX}KEY` beside it.",
-                "messages": {tag: {"$ref": f"#/components/messages/{tag}"} for tag in kinds},
+                "messages": {kind.__name__: {"$ref": f"#/components/messages/{kind.__name__}"} for kind in kinds},
                 "x-close-codes": {str(code): text for code, text in CLOSE_CODES.items()},
             }
         },
@@ -70,13 +70,13 @@ def document() -> dict[str, Any]:  # Any: JSON
         },
         "components": {
             "messages": {
-                tag: {
-                    "name": tag,
+                kind.__name__: {
+                    "name": kind.__struct_config__.tag,
                     "contentType": "application/msgpack",
                     "summary": inspect.getdoc(kind),
                     "payload": {"$ref": f"#/components/schemas/{kind.__name__}"},
                 }
-                for tag, kind in kinds.items()
+                for kind in kinds
             },
             "schemas": schemas,
         },
@@ -85,7 +85,7 @@ def document() -> dict[str, Any]:  # Any: JSON
 
 
 def _operation(action: str, kinds: dict[str, Any]) -> dict[str, Any]:
-    messages = [{"$ref": f"#/channels/voice/messages/{tag}"} for tag in kinds]
+    messages = [{"$ref": f"#/channels/voice/messages/{kind.__name__}"} for kind in kinds.values()]
     return {"action": action, "channel": {"$ref": "#/channels/voice"}, "messages": messages}
 
 
