@@ -55,7 +55,7 @@ def test_every_key_of_the_default_file_is_explained() -> None:
     ("tree", "told"),
     [
         ({"server": {"prot": 1}}, "unknown key server.prot; valid here: allow_open"),
-        ({"nonsense": 1}, "unknown key nonsense; valid here: cache_dir"),
+        ({"nonsense": 1}, "unknown key nonsense; valid here: asr, barge_in, cache_dir"),
         ({"server": {"port": "a"}}, "server.port: expected `int`, got `str`; got 'a'"),
         ({"server": {"port": 70000}}, "server.port: expected `int` <= 65535; got 70000"),
         ({"personas": {"a": {"instructions": "x", "zz": 1}}}, "unknown key personas.zz; valid here: instructions, language, voice"),
