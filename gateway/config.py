@@ -117,6 +117,56 @@ class RealtimeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     idle_s: Positive = 3600.0
 
 
+Probability = Annotated[float, Meta(ge=0, le=1)]
+
+
+class EndpointingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When a person has begun to speak, and when they have finished; `gateway/endpointing` says how the waits are moved."""
+
+    speech_probability: Probability = 0.5
+    silence_probability: Probability = 0.35
+    start_ms: PositiveInt = 64
+    min_speech_ms: PositiveInt = 96
+    likely_ms: PositiveInt = 64
+    sure_score: Probability = 0.8
+    sure_ms: PositiveInt = 192
+    unsure_ms: PositiveInt = 800
+    longest_ms: PositiveInt = 1500
+    longest_utterance_s: Annotated[float, Meta(gt=1, le=120)] = 30.0
+
+
+class HearingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is kept of the microphone, and how often and how long it is read."""
+
+    preroll_ms: Annotated[int, Meta(ge=0, le=2000)] = 320
+    gap_ms: PositiveInt = 200
+    partial_ms: PositiveInt = 700
+    score_s: Positive = 1.0
+    final_s: Positive = 10.0
+    merge_ms: Annotated[int, Meta(ge=0, le=10_000)] = 1500
+    warm_up_after_s: Positive = 30.0
+
+
+class BargeInSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What stops a reply that is being spoken, and what does not."""
+
+    backchannels: tuple[str, ...] = (
+        "mhm", "mm", "mmm", "hmm", "hm", "uh huh", "uhuh", "uh-huh", "mm-hmm", "yeah", "yep", "yes", "ok", "okay", "right", "sure", "i see",
+        "oh", "ah", "aha", "wow", "cool", "nice", "got it", "嗯", "嗯嗯", "对", "对对", "对的", "是", "是的", "好", "好的", "哦", "噢", "啊", "行", "嘿", "哈哈",
+    )  # fmt: skip
+    hold_s: Positive = 6.0
+    echo_guard: bool = True
+
+
+class SpeculationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Replies begun before the end of an utterance is sure."""
+
+    enabled: bool = True
+    max_drafts: PositiveInt = 16
+    max_replies: PositiveInt = 64
+    max_restarts: Annotated[int, Meta(ge=0, le=20)] = 3
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole tree."""
 
@@ -134,6 +184,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     log: LogSettings = LogSettings()
     fake: FakeSettings = FakeSettings()
     realtime: RealtimeSettings = RealtimeSettings()
+    endpointing: EndpointingSettings = EndpointingSettings()
+    hearing: HearingSettings = HearingSettings()
+    barge_in: BargeInSettings = BargeInSettings()
+    speculation: SpeculationSettings = SpeculationSettings()
     personas: dict[str, Persona] = {}
     keys: dict[str, KeySettings] = {}
 
@@ -254,6 +308,7 @@ def _check_pairs(settings: Settings) -> None:
         raise ConfigError("server.tls_certificate and server.tls_key go together; got only one of them")
     if session.text_bytes >= session.message_bytes:
         raise ConfigError(f"session.text_bytes ({session.text_bytes}) must be smaller than session.message_bytes ({session.message_bytes})")
+    _check_waits(settings.endpointing)
     for name, key in settings.keys.items():
         if key.persona and key.persona not in settings.personas:
             known = ", ".join(sorted(settings.personas)) or "none is configured"
@@ -262,4 +317,16 @@ def _check_pairs(settings: Settings) -> None:
         raise ConfigError(
             f"session.context_tokens ({session.context_tokens}) + turn.max_tokens ({settings.turn.max_tokens}) must fit into "
             f"llm.context_tokens ({settings.llm.context_tokens})"
+        )
+
+
+def _check_waits(waits: EndpointingSettings) -> None:
+    if not waits.likely_ms <= waits.sure_ms <= waits.unsure_ms <= waits.longest_ms:
+        raise ConfigError(
+            f"endpointing.likely_ms ({waits.likely_ms}), sure_ms ({waits.sure_ms}), unsure_ms ({waits.unsure_ms}) and "
+            f"longest_ms ({waits.longest_ms}) must not get smaller in this order"
+        )
+    if waits.silence_probability > waits.speech_probability:
+        raise ConfigError(
+            f"endpointing.silence_probability ({waits.silence_probability}) must not be above speech_probability ({waits.speech_probability})"
         )
