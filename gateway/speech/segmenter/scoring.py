@@ -34,11 +34,13 @@ class RawSegmenter:
         self._waiting = ""
 
     def feed(self, text: str) -> list[str]:
-        if self._quiet > 0 and (text.isalnum() or (text in _CALM and self._segmenter.is_plain(text))):
-            self._waiting += text
-            self._quiet -= len(text)
+        waiting = self._waiting
+        if len(waiting) < self._quiet and (text.isalnum() or (text in _CALM and self._segmenter.is_plain(text))):
+            self._waiting = waiting + text
             return []
-        text, self._waiting = self._waiting + text, ""
+        text, self._waiting = waiting + text, ""
+        if len(text) <= BLOCK:
+            return self._feed_block(text)
         out: list[str] = []
         for at in range(0, len(text), BLOCK):
             out += self._feed_block(text[at : at + BLOCK])
@@ -52,7 +54,7 @@ class RawSegmenter:
             self._caption += len(text)
             segments = self._segmenter.feed(text)
             self._quiet = self._segmenter.room()
-            return [self._take(segment) for segment in segments]
+            return [self._take(segment) for segment in segments] if segments else []
         pieces = self._reader.feed(text)
         if pieces:
             self._read_to = pieces[-1].raw_end
