@@ -44,7 +44,7 @@ DEVICE: dict[Device, dict[str, Any]] = {
     },
 }
 OPTIONAL = frozenset({"performance_mode", "long_prefill_token_threshold", "max_logprobs"})  # ours to leave out where a release lacks them
-OURS = frozenset({"allow", "thinking", "template", "sampling", "open_requests", "canary_s", "hung_s", "threads"})
+OURS = frozenset({"allow", "thinking", "template", "sampling", "open_requests", "canary_s", "hung_s", "tool_call_parser"})
 _ALWAYS = {
     "VLLM_NO_USAGE_STATS": "1",
     "DO_NOT_TRACK": "1",
@@ -80,6 +80,7 @@ def plan(
         environment=_environment(device, model, threads, cache_path),
         template={"enable_thinking": thinking, **_table(section, "template")},
         sampling=_table(section, "sampling"),
+        tool_call_parser=section.get("tool_call_parser"),
         open_requests=int(section.get("open_requests", 4 * arguments["max_num_seqs"])),
         canary_s=float(section.get("canary_s", 15.0)),
         hung_s=float(section.get("hung_s", 20.0)),

@@ -11,7 +11,8 @@ Device = Literal["cuda", "cpu"]
 
 class Plan(Struct, frozen=True, kw_only=True):
     """`arguments` of `AsyncEngineArgs` (`optional` ones are left out where the installed vLLM lacks them), `environment` set before vLLM is
-    imported, `template` options of the chat template, `sampling` defaults that a request may not set."""
+    imported, `template` options of the chat template, `sampling` defaults that a request may not set.
+    `tool_call_parser` is one of vLLM's; None: the chat template tells."""
 
     model: str
     device: Device = "cuda"
@@ -20,6 +21,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     environment: dict[str, str] = {}
     template: dict[str, Any] = {}
     sampling: dict[str, Any] = {}
+    tool_call_parser: str | None = None
     open_requests: int = 256
     canary_s: float = 15.0
     hung_s: float = 20.0

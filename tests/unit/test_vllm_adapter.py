@@ -29,6 +29,7 @@ from engine.llm.vllm.embedded import Embedded, StepClock
 from engine.llm.vllm.faults import explain, translate
 from engine.llm.vllm.model import VllmModel
 from engine.llm.vllm.requests import OpenRequests, reap
+from engine.llm.vllm.tools import ToolReader
 from engine.llm.vllm.watch import WatchLimits, judge
 from engine.vllm_args import Plan
 from tests.unit.test_vllm_rendering import Tokenizer
@@ -126,9 +127,28 @@ class Workshop:
     def load_tokenizer(self, model: str, environment: object) -> Any:
         return Tokenizer()
 
+    def load_tools(self, wanted: str | None, tokenizer: Any) -> Callable[[Sequence[Any]], ToolReader]:
+        return lambda _: ToolReader(CallParser(), None)
+
+
+class CallParser:
+    """Calls are written `@name`; everything from the mark on belongs to the call."""
+
+    def extract_tool_calls_streaming(self, previous_text: str, current_text: str, *_: Any) -> Any:
+        end = current_text.find("@")
+        shown = current_text[len(previous_text) :] if end < 0 else current_text[len(previous_text) : end]
+        return SimpleNamespace(content=shown)
+
+    def extract_tool_calls(self, model_output: str, request: Any) -> Any:
+        _, mark, name = model_output.partition("@")
+        if name == "broken":
+            raise ValueError("no JSON")
+        calls = [SimpleNamespace(function=SimpleNamespace(name=name, arguments="{}"))] if mark and name else []
+        return SimpleNamespace(tools_called=bool(calls), tool_calls=calls)
+
 
 def made(workshop: Workshop, **limits: Any) -> VllmModel:
-    return VllmModel(Plan(model="folder/tiny", arguments={}, **limits), workshop.build, workshop.load_tokenizer)
+    return VllmModel(Plan(model="folder/tiny", arguments={}, **limits), workshop.build, workshop.load_tokenizer, workshop.load_tools)
 
 
 class Running:
@@ -445,3 +465,46 @@ def test_failed_starts_say_what_to_do(message: str, hint: str) -> None:
     told = explain(ValueError(message), "m")
     assert hint in told
     assert message[:40] in told
+
+
+def through_tools(*deltas: Delta) -> list[Delta]:
+    reader = ToolReader(CallParser(), None)
+    return [reader.read(delta) for delta in deltas]
+
+
+def test_a_call_is_given_out_whole_and_its_text_and_ids_are_held_back() -> None:
+    first, second, last = through_tools(Delta(text="Hi ", ids=(1,)), Delta(text="@loo", ids=(2,)), Delta(text="k", ids=(3,), finish="stop"))
+    assert (first.text, first.ids) == ("Hi ", (1,))
+    assert (second.text, second.ids) == ("", ())
+    assert (last.text, last.ids, last.finish) == ("", (), "tool_calls")
+    assert [call.name for call in last.tool_calls] == ["look"]
+    assert last.tool_calls[0].call_id.startswith("call_")
+
+
+def test_a_mark_that_is_no_call_after_all_comes_out_as_text() -> None:
+    deltas = through_tools(Delta(text="a", ids=(1,)), Delta(text="@", ids=(2,)), Delta(text="", finish="stop"))
+    assert "".join(delta.text for delta in deltas) == "a@"
+    assert [token for delta in deltas for token in delta.ids] == [1, 2]
+    assert deltas[-1].finish == "stop"
+
+
+def test_a_call_that_cannot_be_read_is_said_as_text() -> None:
+    deltas = through_tools(Delta(text="@broken", ids=(1,)), Delta(text="", finish="stop"))
+    assert "".join(delta.text for delta in deltas) == "@broken"
+    assert deltas[-1].tool_calls == ()
+
+
+def test_a_cancelled_reply_calls_nothing() -> None:
+    deltas = through_tools(Delta(text="@look", ids=(1,)), Delta(text="", finish="cancelled"))
+    assert deltas[-1].tool_calls == ()
+    assert deltas[-1].finish == "cancelled"
+
+
+async def test_calls_are_read_where_tools_were_offered() -> None:
+    async with Running() as running:
+        prompt = Prompt(messages=(), ids=(1001,), text="hi", tools=({"type": "function"},))
+        task = asyncio.create_task(collect(running.model, Generation(request_id="r", prompt=prompt)), name="reply")
+        await until(lambda: "r" in running.engine.streams)
+        running.engine.say("r", output("@look", (7,), "stop"))
+        deltas = await task
+        assert [call.name for call in deltas[-1].tool_calls] == ["look"]

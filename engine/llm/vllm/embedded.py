@@ -68,6 +68,7 @@ class Embedded:
             top_p=wanted.top_p,
             seed=wanted.seed,
             max_tokens=max_tokens,
+            skip_special_tokens=not generation.prompt.tools,  # some models mark calls with special tokens
             output_kind=RequestOutputKind.DELTA,
         )
 

@@ -27,7 +27,7 @@ from engine.api import (
     Prompt,
     Sampling,
 )
-from engine.llm.vllm import embedded
+from engine.llm.vllm import embedded, tools
 from engine.llm.vllm.deltas import DeltaReader
 from engine.llm.vllm.embedded import Embedded, StepClock
 from engine.llm.vllm.faults import translate
@@ -38,6 +38,7 @@ from engine.vllm_args.plan import Plan
 
 _log = logging.getLogger(__name__)
 Build = Callable[[Plan, StepClock], Embedded]
+LoadTools = Callable[[str | None, Any], tools.MakeReader | None]  # Any: the tokenizer
 LoadTokenizer = Callable[[str, Mapping[str, str]], Any]  # Any: transformers.PreTrainedTokenizerFast
 State = Literal["new", "starting", "ready", "restarting", "failed", "closed"]
 _INLINE_CHARACTERS = 8000  # tokenizing so much takes about 2 ms; longer prompts go to a thread, so that the loop breathes
@@ -49,8 +50,15 @@ _CLOSE_S = 20.0  # vLLM ends its core within five seconds, or it is killed
 class VllmModel:
     """vLLM in this process's care. One per process: vLLM's metrics live in the default Prometheus registry."""
 
-    def __init__(self, plan: Plan, build: Build = embedded.build, load_tokenizer: LoadTokenizer = embedded.load_tokenizer) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        build: Build = embedded.build,
+        load_tokenizer: LoadTokenizer = embedded.load_tokenizer,
+        load_tools: LoadTools = tools.for_model,
+    ) -> None:
         self._plan = plan
+        self._load_tools = load_tools
         self._build = build
         self._load_tokenizer = load_tokenizer
         self._limits = WatchLimits(canary_s=plan.canary_s, hung_s=plan.hung_s)
@@ -58,6 +66,7 @@ class VllmModel:
         self._detail = "not started"
         self._engine: Embedded | None = None
         self._renderer: PromptRenderer | None = None
+        self._make_tool_reader: tools.MakeReader | None = None
         self._requests = OpenRequests()
         self._steps = StepClock()
         self._owner: asyncio.Task[None] | None = None
@@ -135,6 +144,8 @@ class VllmModel:
             raise EngineError("the prompt has no token ids; render it with this engine")
         request = self._requests.add(generation.request_id)
         reader = DeltaReader(len(generation.prompt.ids), renderer.ends_inside_character)
+        offered = generation.prompt.tools
+        calls = self._make_tool_reader(offered) if offered and self._make_tool_reader is not None else None
         try:
             async with aclosing(self._outputs(engine, generation)) as outputs:
                 async for output in outputs:
@@ -142,7 +153,7 @@ class VllmModel:
                     delta = reader.read(output)
                     if delta.finish == "cancelled" and not request.is_cancelled:
                         raise EngineNotReady("vLLM stopped this request: the engine is shutting down")
-                    yield delta
+                    yield delta if calls is None else calls.read(delta)
                     if output.finished:
                         return
             raise EngineError("vLLM ended the stream without a last output")
@@ -236,6 +247,7 @@ class VllmModel:
         try:
             if self._renderer is None:
                 self._renderer = PromptRenderer(tokenizer, engine.context_tokens, self._plan.template)
+                self._make_tool_reader = self._load_tools(self._plan.tool_call_parser, tokenizer)
             if self._closing.is_set():
                 return
             built = time.monotonic()
