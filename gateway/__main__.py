@@ -44,6 +44,7 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port (default 8080; 0: any free one, printed)")
     serve.add_argument("--engines", choices=["auto", "fake"], default="auto", help="fake: scripted model and voice, for tests and benches")
+    serve.add_argument("--loop", choices=["uvloop", "asyncio"], default="uvloop", help="event loop (default uvloop)")
     serve.add_argument("--tls", action="store_true", help="serve HTTPS; without a configured certificate a self-signed one is made")
     serve.set_defaults(command=_serve)
 
@@ -70,7 +71,7 @@ def _fetch(options: argparse.Namespace) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     from engine.api import EngineSetupError
-    from gateway import logs, server, tls
+    from gateway import logs, server, tls, transport
 
     overrides: dict[str, Any] = {}  # Any: TOML values
     if options.host is not None:
@@ -83,27 +84,27 @@ def _serve(options: argparse.Namespace) -> int:
         settings = load(options.config, overrides=overrides)
         logs.configure(settings.log.level)
         context = tls.context(settings) if options.tls or settings.server.tls_certificate else None
-        _run(server.serve(settings, context))
+        _run(server.serve(settings, context), options.loop)
     except ConfigError as error:
         print(f"settings: {error}", file=sys.stderr)
         return 2
     except EngineSetupError as error:
         print(f"cannot start: {error}", file=sys.stderr)
         return 1
-    except OSError as error:
-        print(f"cannot listen on {settings.server.host}:{settings.server.port}: {error.strerror}", file=sys.stderr)
+    except transport.CannotListen as error:
+        print(error, file=sys.stderr)
         return 1
     return 0
 
 
-def _run(main: Any) -> None:
-    """Run a coroutine on uvloop where it is installed (Any: the coroutine's type does not matter)."""
-    try:
+def _run(main: Any, loop: str) -> None:
+    """Run a coroutine on uvloop, which needs less time per message, or on asyncio's own loop (Any: what it returns does not matter)."""
+    if loop == "uvloop" and sys.platform != "win32":
         import uvloop
-    except ImportError:
-        asyncio.run(main)
-    else:
+
         uvloop.run(main)
+    else:
+        asyncio.run(main)
 
 
 if __name__ == "__main__":

@@ -215,7 +215,7 @@ async def _deny(socket: WebSocket, error: StrettoError) -> None:
 async def serve(settings: Settings, tls: ssl.SSLContext | None, listener_ready: asyncio.Future[int] | None = None) -> None:
     """Run a gateway until SIGTERM or SIGINT; a second signal stops it at once.
 
-    Raises `EngineSetupError`, and `OSError` when the port is taken.
+    Raises `EngineSetupError`, `transport.CannotListen`.
     """
     listener = transport.listen(settings.server.host, settings.server.port)
     port = int(listener.getsockname()[1])

@@ -11,12 +11,13 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Iterator
-from typing import Any, cast
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, cast
 
 from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.http11 import Request
 
 from gateway.config import Settings
 
@@ -27,6 +28,7 @@ SEND_BUFFER_BYTES = 32_768
 NOTSENT_BYTES = 16_384
 PING_S = 15.0  # under the 20 s that proxies and the protocol promise
 BACKLOG = 512
+REALTIME_PATH = "/v1/realtime"
 _TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
 
 
@@ -69,12 +71,19 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 class PromptWebSocket(WebSocketsSansIOProtocol):
-    """WebSocket whose writer feels the peer's reading within a few frames."""
+    """WebSocket whose writer feels the peer's reading within a few frames. `message_bytes`: path -> its bound, where it has its own."""
+
+    message_bytes: ClassVar[Mapping[str, int]] = {}
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         stream = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from asyncio's
         stream.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+
+    def handle_connect(self, event: Request) -> None:
+        """Each door has its own bound on messages; uvicorn knows one for all."""
+        self.conn.max_message_size = self.message_bytes.get(event.path.partition("?")[0], self.conn.max_message_size)
+        super().handle_connect(event)
 
 
 class DrainedServer(Server):
@@ -86,10 +95,14 @@ class DrainedServer(Server):
         yield
 
 
+class CannotListen(Exception):
+    """The address is taken, or not ours."""
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A listening socket whose small frames leave at once.
 
-    Raises `OSError` when the address cannot be had. The protocol number matters: without it asyncio leaves Nagle on.
+    Raises `CannotListen`. The protocol number matters: without it asyncio leaves Nagle on.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -102,17 +115,18 @@ def listen(host: str, port: int) -> socket.socket:
         listener.bind((host, port))
         listener.listen(BACKLOG)
         listener.setblocking(False)
-    except BaseException:
+    except OSError as error:
         listener.close()
-        raise
+        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}") from error
     return listener
 
 
 def server(app: Any, settings: Settings, tls: ssl.SSLContext | None) -> DrainedServer:
     """uvicorn as the gateway needs it (Any: an ASGI application)."""
+    bounds = {REALTIME_PATH: settings.realtime.message_bytes}
     config = Config(
         app,
-        ws=PromptWebSocket,
+        ws=type("BoundedWebSocket", (PromptWebSocket,), {"message_bytes": bounds}),
         http=BoundedHttp,
         ws_per_message_deflate=False,
         ws_max_size=settings.session.message_bytes,

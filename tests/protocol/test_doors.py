@@ -122,8 +122,9 @@ async def test_the_client_too_many_is_refused_at_once_and_told_when_to_come_back
                 pass
 
 
-async def test_a_drain_lets_the_turn_finish_and_closes_with_4004() -> None:
-    with gateway(SLOW) as running:
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+async def test_a_drain_lets_the_turn_finish_and_closes_with_4004(loop: str) -> None:
+    with gateway(SLOW, "--loop", loop) as running:
         async with peer(running.voice_url, start={}) as talker, peer(running.voice_url, start={}) as idler:
             await talker.send(type="text", text="Hello?")
             await talker.until("segment")

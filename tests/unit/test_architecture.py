@@ -101,6 +101,7 @@ ROOMS: dict[str, Room] = {
             "gateway.server",
             "gateway.logs",
             "gateway.tls",
+            "gateway.transport",
             "gateway.client",
             "gateway.talk",
             "gateway.bench",
