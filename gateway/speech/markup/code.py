@@ -6,7 +6,7 @@ import re
 
 from gateway.speech.markup.pieces import Found, Mode, Need, Place, Verdict
 
-_INLINE_LIMIT = 300  # characters; an unclosed backtick is given back as text after them
+_INLINE_LIMIT = 120  # characters; an unclosed backtick (an accent, a quote) is given back as text after them
 _INFO_LIMIT = 120
 _RUN_LIMIT = 16
 _INLINE_STOP = re.compile(r"[`\n]")
