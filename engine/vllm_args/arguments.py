@@ -77,7 +77,7 @@ def plan(
         device=device,
         arguments=arguments,
         optional=OPTIONAL - set(given),
-        environment=_environment(device, model, threads, cache_path),
+        environment=_environment(device, model, threads, cache_path, int(arguments.get("tensor_parallel_size", 1))),
         template={"enable_thinking": thinking, **_table(section, "template")},
         sampling=_table(section, "sampling"),
         tool_call_parser=section.get("tool_call_parser"),
@@ -141,7 +141,7 @@ def _table(section: Mapping[str, Any], key: str) -> dict[str, Any]:
     return dict(value)
 
 
-def _environment(device: Device, model: str, threads: int, cache_path: Path | None) -> dict[str, str]:
+def _environment(device: Device, model: str, threads: int, cache_path: Path | None, parallel: int) -> dict[str, str]:
     """Set unless the operator did."""
     environment = dict(_ALWAYS)
     if Path(model).expanduser().is_dir():
@@ -151,4 +151,6 @@ def _environment(device: Device, model: str, threads: int, cache_path: Path | No
     if device == "cpu":
         # Two OpenMP threads collapse on a busy machine; without multiprocessing there is one child instead of two.
         environment |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": str(threads or 1), "VLLM_LOGGING_LEVEL": "WARNING"}
+        if parallel > 1:
+            environment["VLLM_CPU_OMP_THREADS_BIND"] = "|".join(str(core) for core in range(parallel))  # a core for each worker
     return environment

@@ -133,6 +133,7 @@ def test_a_pasted_vllm_command_is_judged_and_turned_into_a_profile(capsys: pytes
     assert "21.6 -> 87.7 ms" in said
     assert "context_tokens = 8192" in said
     assert run("--vllm", "vllm serve org/m --tensor-parallel-size 2") == 0
+    assert run("vllm serve org/m --tensor-parallel-size 2") == 0
     assert run("--vllm", "ls -l") == 2
 
 
