@@ -152,7 +152,8 @@ class BargeInSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     backchannels: tuple[str, ...] = (
         "mhm", "mm", "mmm", "hmm", "hm", "uh huh", "uhuh", "uh-huh", "mm-hmm", "yeah", "yep", "yes", "ok", "okay", "right", "sure", "i see",
-        "oh", "ah", "aha", "wow", "cool", "nice", "got it", "嗯", "嗯嗯", "对", "对对", "对的", "是", "是的", "好", "好的", "哦", "噢", "啊", "行", "嘿", "哈哈",
+        "oh", "ah", "aha", "wow", "cool", "nice", "got it", "嗯", "嗯嗯", "对", "对对", "对的", "是", "是的", "好", "好的",
+        "哦", "噢", "啊", "行", "嘿", "哈哈",
     )  # fmt: skip
     hold_s: Positive = 6.0
     echo_guard: bool = True
@@ -328,5 +329,6 @@ def _check_waits(waits: EndpointingSettings) -> None:
         )
     if waits.silence_probability > waits.speech_probability:
         raise ConfigError(
-            f"endpointing.silence_probability ({waits.silence_probability}) must not be above speech_probability ({waits.speech_probability})"
+            f"endpointing.silence_probability ({waits.silence_probability}) must not be above "
+            f"endpointing.speech_probability ({waits.speech_probability})"
         )

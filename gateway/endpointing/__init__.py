@@ -1,0 +1,22 @@
+"""When a person begins to speak, has finished, or interrupts: decided from numbers and text, without a clock of its own."""
+
+from __future__ import annotations
+
+from gateway.endpointing.barge_in import Verdict, judge
+from gateway.endpointing.echo import is_echo
+from gateway.endpointing.endpointer import (
+    Decision,
+    EndLikely,
+    Endpointer,
+    NoiseHeard,
+    SpeechResumed,
+    SpeechStarted,
+    TurnEnded,
+)
+from gateway.endpointing.reading import Reading, read
+from gateway.endpointing.waiting import wait_ms
+
+__all__ = [
+    "Decision", "EndLikely", "Endpointer", "NoiseHeard", "Reading", "SpeechResumed", "SpeechStarted", "TurnEnded", "Verdict",
+    "is_echo", "judge", "read", "wait_ms",
+]  # fmt: skip

@@ -1,0 +1,255 @@
+"""Endpointing by numbers: start, likely end, end, noise; how score and text move the wait; barge-in by words; echoes."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.config import BargeInSettings, EndpointingSettings
+from gateway.endpointing import (
+    Decision,
+    EndLikely,
+    Endpointer,
+    NoiseHeard,
+    Reading,
+    SpeechResumed,
+    SpeechStarted,
+    TurnEnded,
+    is_echo,
+    judge,
+    read,
+    wait_ms,
+)
+
+FRAME_MS = 32
+SETTINGS = EndpointingSettings()
+
+
+def run(script: str, endpointer: Endpointer | None = None) -> tuple[Endpointer, list[Decision]]:
+    """Frames as letters: `v` voice, `s` silence, `d` doubtful; a digit string in braces is a score, `<...>` a text."""
+    endpointer = endpointer or Endpointer(SETTINGS)
+    decisions: list[Decision] = []
+    at_ms, place = 0.0, 0
+    while place < len(script):
+        char = script[place]
+        if char == "{":
+            end = script.index("}", place)
+            decisions += endpointer.score(float(script[place + 1 : end]))
+            place = end + 1
+        elif char == "<":
+            end = script.index(">", place)
+            decisions += endpointer.take_text(script[place + 1 : end])
+            place = end + 1
+        else:
+            decisions += endpointer.hear(at_ms, FRAME_MS, {"v": 0.9, "d": 0.4, "s": 0.05}[char])
+            at_ms += FRAME_MS
+            place += 1
+    return endpointer, decisions
+
+
+def kinds(decisions: list[Decision]) -> list[type]:
+    return [type(decision) for decision in decisions]
+
+
+def test_silence_decides_nothing() -> None:
+    assert run("s" * 1000)[1] == []
+
+
+def test_one_loud_frame_starts_nothing() -> None:
+    assert run("s" * 10 + "v" + "s" * 10 + "v" + "s" * 100)[1] == []
+
+
+def test_speech_is_told_with_the_second_frame_and_dated_to_the_first() -> None:
+    decisions = run("sssvv")[1]
+    assert decisions == [SpeechStarted(3 * FRAME_MS)]
+
+
+def test_a_click_is_noise() -> None:
+    decisions = run("ss" + "vv" + "s" * 60)[1]
+    assert kinds(decisions) == [SpeechStarted, NoiseHeard]
+
+
+def test_a_doubtful_frame_goes_on_but_never_begins() -> None:
+    assert run("d" * 50)[1] == []
+    assert kinds(run("vv" + "d" * 50)[1]) == [SpeechStarted]
+
+
+def test_the_end_is_first_likely_then_decided_after_the_unsure_wait() -> None:
+    decisions = run("v" * 20 + "s" * 40)[1]
+    assert kinds(decisions) == [SpeechStarted, EndLikely, TurnEnded]
+    ended = decisions[-1]
+    assert isinstance(ended, TurnEnded)
+    assert ended.at_ms == 20 * FRAME_MS
+    assert SETTINGS.unsure_ms <= ended.waited_ms < SETTINGS.unsure_ms + FRAME_MS
+    assert ended.why == "silence"
+
+
+def test_a_sure_score_ends_the_turn_after_the_sure_wait() -> None:
+    decisions = run("v" * 20 + "ss{0.9}" + "s" * 40)[1]
+    ended = decisions[-1]
+    assert isinstance(ended, TurnEnded)
+    assert SETTINGS.sure_ms <= ended.waited_ms < SETTINGS.sure_ms + FRAME_MS
+
+
+def test_a_score_that_comes_late_ends_the_turn_at_once() -> None:
+    decisions = run("v" * 20 + "s" * 12 + "{0.9}")[1]
+    assert kinds(decisions) == [SpeechStarted, EndLikely, TurnEnded]
+
+
+def test_a_pause_is_no_end_and_forgets_its_score() -> None:
+    decisions = run("v" * 20 + "ss<I would like to>{0.3}" + "s" * 8 + "v" * 20 + "s" * 24)[1]
+    assert kinds(decisions) == [SpeechStarted, EndLikely, SpeechResumed, EndLikely]
+
+
+def test_one_frame_of_voice_in_a_pause_changes_nothing() -> None:
+    decisions = run("v" * 20 + "s" * 10 + "v" + "s" * 20)[1]
+    assert kinds(decisions) == [SpeechStarted, EndLikely, TurnEnded]
+    assert decisions[-1] == TurnEnded(20 * FRAME_MS, 25 * FRAME_MS, "silence")
+
+
+def test_a_button_ends_at_once_and_only_what_began() -> None:
+    endpointer, _ = run("v" * 10)
+    assert kinds(endpointer.force()) == [TurnEnded]
+    assert endpointer.force() == []
+
+
+def test_endless_speech_is_cut_at_the_bound() -> None:
+    endpointer = Endpointer(EndpointingSettings(longest_utterance_s=2.0))
+    decisions = run("v" * 200, endpointer)[1]
+    assert kinds(decisions)[:3] == [SpeechStarted, TurnEnded, SpeechStarted]
+    assert isinstance(decisions[1], TurnEnded)
+    assert decisions[1].why == "length"
+
+
+def test_ten_minutes_of_noise_at_every_level_below_the_bound_start_nothing() -> None:
+    endpointer = Endpointer(SETTINGS)
+    frames = 10 * 60 * 1000 // FRAME_MS
+    assert not any(endpointer.hear(n * FRAME_MS, FRAME_MS, (n % 49) / 100) for n in range(frames))
+
+
+@pytest.mark.parametrize(
+    ("text", "reading"),
+    [
+        ("", Reading.EMPTY),
+        (" ... ", Reading.EMPTY),
+        ("What time is it?", Reading.COMPLETE),
+        ("What are you looking for?", Reading.COMPLETE),
+        ("I think so.", Reading.COMPLETE),
+        ("See you then.", Reading.COMPLETE),
+        ("Tell me about the sea", Reading.OPEN),
+        ("It costs 25.", Reading.COMPLETE),
+        ("I was born in 1985.", Reading.COMPLETE),
+        ("I want a coffee and", Reading.HESITATING),
+        ("I want a coffee and.", Reading.HESITATING),
+        ("Because.", Reading.HESITATING),
+        ("I was thinking, um", Reading.HESITATING),
+        ("Uh...", Reading.HESITATING),
+        ("um", Reading.HESITATING),
+        ("I'd like to book a table for", Reading.HESITATING),
+        ("So, first of all,", Reading.HESITATING),
+        ("Can you tell me the", Reading.HESITATING),
+        ("Well...", Reading.HESITATING),
+        ("My number is 555 012", Reading.DICTATING),
+        ("My number is five five five", Reading.DICTATING),
+        ("It's 0 1 7 3.", Reading.DICTATING),
+        ("My phone number is 017 355 501 29.", Reading.COMPLETE),
+        ("The code is 4", Reading.DICTATING),
+        ("今天天气怎么样？", Reading.COMPLETE),
+        ("今天天气怎么样", Reading.OPEN),
+        ("我想去北京因为", Reading.HESITATING),
+        ("我想去北京，然后", Reading.HESITATING),
+        ("然后。", Reading.HESITATING),
+        ("那个", Reading.HESITATING),
+        ("我要那个", Reading.HESITATING),
+        ("嗯…", Reading.HESITATING),
+        ("嗯。", Reading.OPEN),
+        ("我的电话是一三八", Reading.DICTATING),
+        ("我的电话是138 0013", Reading.DICTATING),
+        ("我的电话是13800138000。", Reading.COMPLETE),
+        ("好的。", Reading.COMPLETE),
+    ],
+)
+def test_words_say_whether_more_will_come(text: str, reading: Reading) -> None:
+    assert read(text) is reading
+
+
+@pytest.mark.parametrize(
+    ("score", "reading", "wait"),
+    [
+        (0.9, Reading.COMPLETE, 192),
+        (0.9, Reading.OPEN, 192),
+        (0.9, Reading.EMPTY, 192),
+        (0.9, Reading.HESITATING, 800),
+        (0.9, Reading.DICTATING, 800),
+        (0.5, Reading.OPEN, 800),
+        (None, Reading.EMPTY, 800),
+        (None, Reading.COMPLETE, 560),
+        (0.4, Reading.HESITATING, 1500),
+        (None, Reading.HESITATING, 1500),
+        (0.4, Reading.DICTATING, 1200),
+        (0.05, Reading.OPEN, 1033),
+        (0.05, Reading.DICTATING, 1500),
+        (0.05, Reading.HESITATING, 1500),
+        (0.65, Reading.OPEN, 496),
+    ],
+)
+def test_score_and_words_move_the_wait_together(score: float | None, reading: Reading, wait: float) -> None:
+    assert wait_ms(SETTINGS, score, reading) == pytest.approx(wait, abs=1)
+
+
+def test_no_wait_is_outside_its_bounds_and_a_higher_score_never_waits_longer() -> None:
+    for reading in Reading:
+        waits = [wait_ms(SETTINGS, score / 100, reading) for score in range(101)]
+        assert waits == sorted(waits, reverse=True)
+        assert all(SETTINGS.sure_ms <= wait <= SETTINGS.longest_ms for wait in waits)
+
+
+@pytest.mark.parametrize(
+    ("text", "so_far", "in_the_end"),
+    [
+        ("", "wait", "dismiss"),
+        ("mhm", "wait", "dismiss"),
+        ("Mhm. Uh-huh.", "wait", "dismiss"),
+        ("Right, I see.", "wait", "dismiss"),
+        ("Right, but", "confirm", "confirm"),
+        ("Stop", "confirm", "confirm"),
+        ("嗯，对", "wait", "dismiss"),
+        ("嗯，对，不过", "confirm", "confirm"),
+        ("等一下", "confirm", "confirm"),
+    ],
+)
+def test_words_stop_a_reply_and_backchannels_do_not(text: str, so_far: str, in_the_end: str) -> None:
+    backchannels = BargeInSettings().backchannels
+    assert judge(text, is_final=False, backchannels=backchannels) == so_far
+    assert judge(text, is_final=True, backchannels=backchannels) == in_the_end
+
+
+SAID = "The sea covers most of our planet, and we have seen less of it than of the moon."
+
+
+@pytest.mark.parametrize(
+    ("heard", "is_ours"),
+    [
+        ("we have seen less of it than of the moon", True),
+        ("we've have seen less of it then of the moon", True),
+        ("the moon", True),
+        ("moon", True),
+        ("planet", False),
+        ("stop", False),
+        ("what about the moon and the stars", False),
+        ("is it less than the sun", False),
+        ("", False),
+    ],
+)
+def test_our_own_words_are_known_again(heard: str, is_ours: bool) -> None:
+    assert is_echo(heard, SAID) is is_ours
+
+
+def test_an_echo_never_stops_a_reply() -> None:
+    assert judge("less of it than of the moon", is_final=False, backchannels=(), said=SAID) == "wait"
+    assert judge("less of it than of the moon", is_final=True, backchannels=(), said=SAID) == "dismiss"
+    assert judge("less of it than of the moon", is_final=True, backchannels=()) == "confirm"
+
+
+def test_a_chinese_echo_is_compared_by_characters() -> None:
+    assert is_echo("大海覆盖了地球", "大海覆盖了我们星球的大部分，也就是地球")
+    assert not is_echo("我不想听大海", "大海覆盖了我们星球的大部分")
