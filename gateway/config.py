@@ -101,7 +101,7 @@ class Persona(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class KeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A bearer key with rights of its own. `persona`: its clients speak as this one; `instructions`, `tools`: whether they may give theirs."""
+    """A bearer key with rights of its own. `persona`: its clients speak as this one; the others: whether they may give theirs."""
 
     key: Annotated[str, Meta(min_length=1)]
     persona: str = ""

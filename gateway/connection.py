@@ -14,7 +14,8 @@ from msgspec import structs
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gateway.admission import Mistakes, Rate
-from gateway.codecs import native
+from gateway.auth import FULL_RIGHTS, Rights
+from gateway.codecs import Codec, Frame
 from gateway.config import SessionSettings
 from gateway.errors import (
     BadMessage,
@@ -27,7 +28,6 @@ from gateway.errors import (
     StrettoError,
     TooManyErrors,
     UnknownType,
-    WrongFrameKind,
 )
 from gateway.events import ClientEvent, Ping, Pong, ServerEvent, StartSession
 from gateway.metrics import Metrics
@@ -52,9 +52,18 @@ class Connection:
     """Serves one accepted socket until it ends."""
 
     def __init__(
-        self, socket: WebSocket, sessions: Sessions, settings: SessionSettings, metrics: Metrics, now: Callable[[], float]
+        self,
+        socket: WebSocket,
+        codec: Codec,
+        sessions: Sessions,
+        settings: SessionSettings,
+        metrics: Metrics,
+        now: Callable[[], float],
+        rights: Rights = FULL_RIGHTS,
     ) -> None:
         self._socket = socket
+        self._codec = codec
+        self._rights = rights
         self._sessions = sessions
         self._settings = settings
         self._metrics = metrics
@@ -83,7 +92,7 @@ class Connection:
                 is_over = isinstance(reason, Idle | Crashed)
                 await self._close(reason)
         finally:
-            self._sessions.lose(session, attachment, is_over=is_over)
+            self._sessions.lose(session, attachment, is_over=is_over or not self._codec.can_resume)
 
     async def _converse(self, session: Session, attachment: Attachment) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -92,42 +101,53 @@ class Connection:
             tasks.create_task(self._watch(session, attachment), name=f"{session.session_id} watch")
 
     async def _handshake(self) -> tuple[Session, Attachment]:
-        """Read until a `session.start` is good. Raises `HandshakeTimeout`, `TooManyErrors`, `_Gone`, and refusals with a close code."""
+        """Open the session: as the codec says, or when a `session.start` is good.
+
+        Raises `HandshakeTimeout`, `TooManyErrors`, `_Gone`, and refusals with a close code.
+        """
         try:
             async with asyncio.timeout(self._settings.handshake_s):
+                if self._codec.opening is not None:
+                    return await self._open(self._codec.opening)
                 while True:
-                    event = await self._receive()
-                    if event is None:
-                        continue
-                    try:
-                        if isinstance(event, Ping):
-                            await self._send(Pong(ref=event.id, t=event.t), None)
-                            continue
-                        if not isinstance(event, StartSession):
-                            raise NotStarted(f"Got `{event.__struct_config__.tag}`; expected session.start first.")
-                        session, attachment, ready = await self._sessions.open(event)
-                    except StrettoError as error:
-                        if error.close is not None:
-                            raise
-                        await self._send(error_frame(error, event.id), None)
-                        continue
-                    try:
-                        await self._send(structs.replace(ready, ref=event.id), None)
-                    except BaseException:
-                        self._sessions.lose(session, attachment, is_over=False)
-                        raise
-                    return session, attachment
+                    for event in await self._receive():
+                        opened = await self._before_start(event)
+                        if opened is not None:
+                            return opened
         except TimeoutError as error:
             raise HandshakeTimeout(f"No session.start within {self._settings.handshake_s:.0f} s.") from error
 
+    async def _before_start(self, event: ClientEvent) -> tuple[Session, Attachment] | None:
+        """Act on a message before the session is open; what can be put right is answered, and the socket waits for better."""
+        try:
+            if isinstance(event, Ping):
+                await self._send(Pong(ref=event.id, t=event.t), None)
+                return None
+            if not isinstance(event, StartSession):
+                raise NotStarted(f"Got `{event.__struct_config__.tag}`; expected session.start first.")
+            return await self._open(event)
+        except StrettoError as error:
+            if error.close is not None:
+                raise
+            await self._send(error_frame(error, event.id), None)
+            return None
+
+    async def _open(self, start: StartSession) -> tuple[Session, Attachment]:
+        session, attachment, ready = await self._sessions.open(start, self._rights)
+        try:
+            await self._send_frames(self._codec.welcome(structs.replace(ready, ref=start.id), session.profile.described()))
+        except BaseException:
+            self._sessions.lose(session, attachment, is_over=not self._codec.can_resume)
+            raise
+        return session, attachment
+
     async def _read(self, session: Session) -> None:
         while True:
-            event = await self._receive(session)
-            if event is not None:
+            for event in await self._receive(session):
                 session.receive(event)
 
-    async def _receive(self, session: Session | None = None) -> ClientEvent | None:
-        """The next event; None where the message was refused with an `error`."""
+    async def _receive(self, session: Session | None = None) -> list[ClientEvent]:
+        """The next message's events; none where it was refused with an `error`."""
         try:
             message = await self._socket.receive()
         except (WebSocketDisconnect, RuntimeError) as error:
@@ -137,25 +157,30 @@ class Connection:
         now = self._received_at = self._now()
         frame = message.get("bytes")
         if frame is None:
-            raise WrongFrameKind("A text frame; this protocol is binary msgpack.")
+            frame = message.get("text", "")
         try:
-            if len(frame) > self._settings.message_bytes:
-                raise BadMessage(f"The message has {len(frame)} bytes; expected at most {self._settings.message_bytes}.")
-            event = native.decode_client(frame)
+            if len(frame) > self._codec.message_bytes:
+                raise BadMessage(f"The message has {len(frame)} bytes; expected at most {self._codec.message_bytes}.")
+            events = self._codec.decode(frame)
             if not self._rate.take(now):
-                fault = f"More than {self._settings.messages_per_s} messages a second; this one was dropped."
-                raise RateLimited(fault, ref=event.id, retry_after_ms=1000)
-            return event
+                if self._codec.is_strict:
+                    fault = f"More than {self._settings.messages_per_s} messages a second; this one was dropped."
+                    raise RateLimited(fault, ref=events[0].id if events else None, retry_after_ms=1000)
+                await asyncio.sleep(1 / self._settings.messages_per_s)
         except ClientError as error:
             await self._refuse(error, session, now)
-            return None
+            return []
+        return events
 
     async def _refuse(self, error: ClientError, session: Session | None, now: float) -> None:
+        if error.close is not None:
+            raise error
         if session is None:
             await self._send(error_frame(error), None)
         else:
             session.outbox.put(error_frame(error))
-        if isinstance(error, BadMessage | UnknownType | RateLimited) and self._mistakes.add(now):
+        is_mistake = isinstance(error, BadMessage | UnknownType | RateLimited)
+        if self._codec.is_strict and is_mistake and self._mistakes.add(now):
             raise TooManyErrors("Ten messages in a minute could not be taken.")
 
     async def _write(self, session: Session) -> None:
@@ -164,10 +189,13 @@ class Connection:
             await self._send(event, seq)
 
     async def _send(self, event: ServerEvent, seq: int | None) -> None:
-        frame = native.encode_server(event, seq)
+        await self._send_frames(self._codec.encode(event, seq))
+
+    async def _send_frames(self, frames: list[Frame]) -> None:
         try:
             async with asyncio.timeout(self._settings.slow_reader_s):
-                await self._socket.send({"type": "websocket.send", "bytes": frame})
+                for frame in frames:
+                    await self._socket.send({"type": "websocket.send", "text" if isinstance(frame, str) else "bytes": frame})
         except TimeoutError as error:
             raise SlowReader(f"The socket took nothing for {self._settings.slow_reader_s:.0f} s.") from error
         except (WebSocketDisconnect, RuntimeError, OSError) as error:
@@ -175,7 +203,7 @@ class Connection:
 
     async def _watch(self, session: Session, attachment: Attachment) -> None:
         """End the connection when the session says so, or when nothing came for too long while nothing was said."""
-        idle_s = self._settings.idle_s
+        idle_s = self._codec.idle_s
         while True:
             left_s = max(idle_s - (self._now() - self._received_at), 0.05)
             done, _ = await asyncio.wait([attachment.ended], timeout=left_s)

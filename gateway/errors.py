@@ -231,6 +231,13 @@ class ForbiddenOrigin(ClientError):
     http_status = 403
 
 
+class UnknownModel(ClientError):
+    """The URL names a model that is not served here."""
+
+    code = "model_not_found"
+    http_status = 404
+
+
 class UnsupportedSubprotocol(ClientError):
     """None of the offered subprotocols is ours."""
 

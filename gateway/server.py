@@ -1,17 +1,20 @@
 """Builds all parts, serves them on one port, and stops them in order.
 
-Routes: `/` the page, `/v1/voice` the native protocol, `/metrics`, `/healthz` (the process lives), `/readyz` (engines accept requests).
+Routes: `/` the page, `/v1/voice` the native protocol, `/v1/realtime` OpenAI's, `/metrics`, `/healthz` (the process lives), `/readyz`
+(engines accept requests).
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import signal
 import ssl
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -26,9 +29,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from engine.build import Engines, build
-from gateway import auth, transport
+from gateway import auth, realtime_door, transport
 from gateway.admission import Admission
-from gateway.codecs import native
+from gateway.codecs import Codec, native
 from gateway.config import Settings
 from gateway.connection import Connection
 from gateway.errors import StrettoError, UnsupportedSubprotocol
@@ -63,17 +66,16 @@ class Gateway:
         self.engines = engines
         self.metrics = metrics or Metrics()
         self.admission = Admission(settings.session.max_sessions)
-        loop = asyncio.get_running_loop()
         self.parts = Parts(
             model=engines.model,
             voices=engines.voices,
             metrics=self.metrics,
             settings=settings,
             rules=rules_from(settings.speech),
-            now=loop.time,
+            now=time.monotonic,  # the loop's own base, but to the microsecond: uvloop counts whole milliseconds
         )
         self.sessions = Sessions(self.parts, self.admission)
-        self.access = auth.access(settings.server.keys, settings.server.origins, settings.server.hosts)
+        self.access = auth.access(settings.server.keys, settings.server.origins, settings.server.hosts, settings.keys)
         routes = [
             Route("/", self._page),
             Route("/healthz", self._alive),
@@ -81,6 +83,8 @@ class Gateway:
             Route("/metrics", self._metrics),
             WebSocketRoute("/v1/voice", self._voice),
             Route("/v1/voice", self._explain),
+            WebSocketRoute(transport.REALTIME_PATH, self._realtime),
+            Route(transport.REALTIME_PATH, self._explain_realtime),
             Mount("/web", StaticFiles(directory=WEB)),
         ]
         self.app = Starlette(routes=routes, middleware=[Middleware(Guard, access=self.access)])
@@ -123,23 +127,48 @@ class Gateway:
         headers, offers = socket.headers, socket.scope["subprotocols"]
         try:
             auth.check_origin(self.access, headers.get("origin"), headers.get("host"))
-            auth.check_key(self.access, headers, offers, native.KEY_PREFIX)
+            rights = auth.check_key(self.access, headers, offers, native.KEY_PREFIX)
             if native.SUBPROTOCOL not in offers:
                 raise UnsupportedSubprotocol(f"Expected the subprotocol {native.SUBPROTOCOL}.")
-            if (refusal := self.admission.refusal()) is not None:
-                self.metrics.refused.labels(refusal.code).inc()
-                raise refusal
+            self._check_room()
         except StrettoError as error:
             await _deny(socket, error)
             return
+        session = self.settings.session
+        await self._serve(socket, native.SUBPROTOCOL, native.NativeCodec(session.message_bytes, session.idle_s), rights)
+
+    async def _realtime(self, socket: WebSocket) -> None:
+        try:
+            guest = realtime_door.enter(socket, self.access, self.settings)
+            self._check_room()
+        except StrettoError as error:
+            await socket.send_denial_response(realtime_door.refusal(error))
+            return
+        await self._serve(socket, guest.subprotocol, guest.codec, guest.rights)
+
+    def _check_room(self) -> None:
+        """Raises `Overloaded`, `Draining`."""
+        if (refusal := self.admission.refusal()) is not None:
+            self.metrics.refused.labels(refusal.code).inc()
+            raise refusal
+
+    async def _serve(self, socket: WebSocket, subprotocol: str | None, codec: Codec, rights: auth.Rights) -> None:
         self.admission.connected += 1
         self.metrics.connections.inc()
         try:
-            await socket.accept(native.SUBPROTOCOL)
-            await Connection(socket, self.sessions, self.settings.session, self.metrics, self.parts.now).serve()
+            await socket.accept(subprotocol)
+            await Connection(socket, codec, self.sessions, self.settings.session, self.metrics, self.parts.now, rights).serve()
         finally:
             self.admission.connected -= 1
             self.metrics.connections.dec()
+
+    async def _explain_realtime(self, request: Request) -> Response:
+        """As `_explain`, in OpenAI's form."""
+        try:
+            realtime_door.enter(request, self.access, self.settings)
+        except StrettoError as error:
+            return realtime_door.refusal(error)
+        return PlainTextResponse("This address speaks WebSocket.", 426, {"upgrade": "websocket"})
 
     async def _explain(self, request: Request) -> Response:
         """Why a handshake here would fail (401, 403), or 426: a browser is not told and asks again over HTTP."""
@@ -229,6 +258,7 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None, listener_ready: 
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _on_signal, stop)
         async with gateway.running(), asyncio.TaskGroup() as tasks:
+            _settle_memory()
             tasks.create_task(server.serve(sockets=[listener]), name="server")
             _say(f"ready: {'https' if tls else 'http'}://{_shown_host(settings.server.host)}:{port}/")
             if listener_ready is not None:
@@ -243,6 +273,13 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None, listener_ready: 
             server.should_exit = True
     finally:
         listener.close()
+
+
+def _settle_memory() -> None:
+    """Keep the collector off what lives as long as the process: full collections took 70 to 100 ms at 200 sessions."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)  # a young generation of a second's frames; a full collection once in minutes
 
 
 def _on_signal(stop: asyncio.Event) -> None:

@@ -12,6 +12,7 @@ import secrets
 
 from gateway import profile
 from gateway.admission import Admission
+from gateway.auth import FULL_RIGHTS, Rights
 from gateway.errors import Drained, Overloaded, ResumeDenied, StrettoError
 from gateway.events import Limits, Resume, SessionReady, StartSession, VoiceInfo
 from gateway.session import Attachment, Session
@@ -71,7 +72,7 @@ class Sessions:
         """End every session."""
         self._stopping.set()
 
-    async def open(self, start: StartSession) -> tuple[Session, Attachment, SessionReady]:
+    async def open(self, start: StartSession, rights: Rights = FULL_RIGHTS) -> tuple[Session, Attachment, SessionReady]:
         """A new session for this connection, or the one it wants to resume.
 
         Raises what `profile.started` raises, `ResumeDenied`, and `Overloaded` when only returning clients find a place.
@@ -81,7 +82,7 @@ class Sessions:
         if self.admission.is_full():
             self._parts.metrics.refused.labels("full").inc()
             raise Overloaded("All places are taken; only clients that resume their session are let in.", retry_after_ms=5000)
-        wish = profile.started(start, self._parts.settings, self._parts.voices)
+        wish = profile.started(start, self._parts.settings, self._parts.voices, rights)
         session = Session(f"sess_{secrets.token_hex(8)}", wish, start, self._parts)
         entry = Entry(session)
         self._entries[session.session_id] = entry

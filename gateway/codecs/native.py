@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.errors import BadMessage, ClientError, UnknownType
-from gateway.events import CLIENT_EVENTS, SERVER_EVENTS, ClientEvent, ServerEvent
+from gateway.errors import BadMessage, ClientError, UnknownType, WrongFrameKind
+from gateway.events import CLIENT_EVENTS, SERVER_EVENTS, ClientEvent, ServerEvent, SessionReady, SessionUpdated
 
 SUBPROTOCOL = "stretto.msgpack.v1"
 KEY_PREFIX = "stretto-key."
@@ -21,6 +21,32 @@ MAX_DEPTH = 8  # session.start with tool schemas needs 6; deeper maps only cost 
 _Event = TypeVar("_Event", ClientEvent, ServerEvent)
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder()
+
+
+class NativeCodec:
+    """The native protocol on one connection; it keeps nothing between frames."""
+
+    is_strict = True
+    can_resume = True
+    opening = None
+
+    def __init__(self, message_bytes: int, idle_s: float) -> None:
+        self.message_bytes = message_bytes
+        self.idle_s = idle_s
+
+    def decode(self, frame: bytes | str) -> list[ClientEvent]:
+        """The event in a binary frame. Raises `WrongFrameKind` on a text frame, `BadMessage`, `UnknownType`."""
+        if isinstance(frame, str):
+            raise WrongFrameKind("A text frame; this protocol is binary msgpack.")
+        return [decode_client(frame)]
+
+    def welcome(self, ready: SessionReady, settings: SessionUpdated) -> list[bytes | str]:
+        """`session.ready`, without `seq`."""
+        return [encode_server(ready, None)]
+
+    def encode(self, event: ServerEvent, seq: int | None) -> list[bytes | str]:
+        """The event's one frame."""
+        return [encode_server(event, seq)]
 
 
 def decode_client(frame: bytes) -> ClientEvent:

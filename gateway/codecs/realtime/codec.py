@@ -1,0 +1,274 @@
+"""The Realtime codec of one connection.
+
+`decode` and `encode` run at different moments: a message is acted on long before its answer is written. So nothing is decided here about
+the conversation; each message gets a `ref`, and what its answer needs waits under it.
+
+Control frames overtake audio on their way (`outbox`), and this protocol knows one response of the conversation at a time: what belongs to
+the next one is held until the one before is closed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from gateway.codecs.realtime.echo import session_object
+from gateway.codecs.realtime.faults import Fault, Json, error_event, failure
+from gateway.codecs.realtime.items import write_item
+from gateway.codecs.realtime.overrides import Wishes
+from gateway.codecs.realtime.requests import Known, parse, read
+from gateway.codecs.realtime.response import Response, Status
+from gateway.events import (
+    Ack,
+    AudioFrame,
+    ClientEvent,
+    ErrorRaised,
+    Interrupted,
+    ItemAdded,
+    ItemDeleted,
+    ItemRetrieved,
+    ItemTruncated,
+    ReplyDone,
+    SegmentAudio,
+    SegmentDecided,
+    SegmentDone,
+    ServerEvent,
+    SessionReady,
+    SessionUpdated,
+    StartSession,
+    TextDelta,
+    ToolCalled,
+    TurnDone,
+    TurnStarted,
+    UsageInfo,
+)
+
+KNOWN_ITEMS = 4096  # as many as a conversation holds
+OPENAI_VOICES = frozenset(
+    {"alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse"}
+)  # names that clients send by default; they get the session's own voice
+_encoder = msgspec.json.Encoder()
+
+
+class Asked(Struct, kw_only=True):
+    """What the answer to a client's message needs."""
+
+    kind: str
+    event_id: str | None
+    item: Json | None = None
+    wishes: Wishes = {}
+    fault: Fault | None = None
+
+
+class RealtimeCodec:
+    """`unique`: makes ids that no other connection has. `model`: the name the client knows the model by."""
+
+    is_strict = False  # an error here ends some clients: slow down instead of dropping, forgive instead of closing
+    can_resume = False
+    opening = StartSession(output="audio", playout="clock", tool_flow="next_turn")
+
+    def __init__(self, unique: str, model: str, message_bytes: int, idle_s: float) -> None:
+        self.message_bytes = message_bytes
+        self.idle_s = idle_s
+        self._unique = unique
+        self._model = model
+        self._session_id = ""
+        self._settings: SessionUpdated
+        self._own_voice = ""
+        self._voices: frozenset[str] = frozenset()
+        self._has_spoken = False
+        self._has_refused_audio = False
+        self._n_events = 0
+        self._n_messages = 0
+        self._asked: dict[str, Asked] = {}
+        self._responses: dict[int, Response] = {}
+        self._failures: dict[int, ErrorRaised] = {}
+        self._active: Response | None = None
+        self._held: list[ServerEvent] = []
+        self._held_turns: set[int] = set()
+        self._items: OrderedDict[str, Literal["audio", "text"] | None] = OrderedDict()
+
+    # --- from the client -------------------------------------------------------------------------------------------
+
+    def decode(self, frame: bytes | str) -> list[ClientEvent]:
+        """The event in a text frame; nothing for further audio where none is taken. Raises `Fault`, whose answer is told by its `ref`."""
+        self._n_messages += 1
+        ref = f"m{self._n_messages}"
+        asked = Asked(kind="", event_id=None)
+        try:
+            body = parse(frame)
+            asked.event_id = body["event_id"] if isinstance(body.get("event_id"), str) else None
+            asked.kind = body["type"] if isinstance(body.get("type"), str) else ""
+            request = read(body, self._known(), ref)
+        except Fault as fault:
+            if fault.wire_code == "audio_input_not_supported":
+                if self._has_refused_audio:
+                    return []
+                self._has_refused_audio = True
+            asked.fault, fault.ref = fault, ref
+            self._asked[ref] = asked
+            raise
+        asked.item, asked.wishes = request.item, request.wishes
+        self._asked[ref] = asked
+        return [] if request.event is None else [request.event]
+
+    def _known(self) -> Known:
+        return Known(voice_id=self._voice_id, turn_of=self._turn_of, voice=self._settings.voice, has_spoken=self._has_spoken)
+
+    def _voice_id(self, name: str) -> str:
+        return self._own_voice if name in OPENAI_VOICES and name not in self._voices else name
+
+    def _turn_of(self, response_id: str) -> int | None:
+        prefix, _, number = response_id.rpartition("_")
+        return int(number) if prefix == f"resp_{self._unique}" and number.isascii() and number.isdigit() and len(number) < 12 else None
+
+    # --- to the client ---------------------------------------------------------------------------------------------
+
+    def welcome(self, ready: SessionReady, settings: SessionUpdated) -> list[bytes | str]:
+        """`session.created`."""
+        self._session_id, self._settings = ready.session_id, settings
+        self._own_voice, self._voices = settings.voice, frozenset(voice.id for voice in ready.voices)
+        return self._frames([{"type": "session.created", "session": self._session()}])
+
+    def encode(self, event: ServerEvent, seq: int | None) -> list[bytes | str]:
+        """The frames of an event; `seq` has no place here."""
+        return self._frames(self._events(event))
+
+    def _frames(self, events: Iterable[Json]) -> list[bytes | str]:
+        return [self._frame(event) for event in events]
+
+    def _frame(self, event: Json) -> str:
+        self._n_events += 1
+        return _encoder.encode({"event_id": f"event_{self._unique}_{self._n_events}", **event}).decode("utf-8")
+
+    def _events(self, event: ServerEvent) -> Iterator[Json]:
+        turn: int | None = getattr(event, "turn", None)
+        if turn is not None and self._must_wait(event, turn):
+            self._held.append(event)
+        elif isinstance(event, TurnStarted):
+            yield from self._on_started(event)
+        elif turn is not None and (response := self._responses.get(turn)) is not None:
+            for told in self._on_turn(event, response):
+                if told["type"] == "conversation.item.added":
+                    self._show(told["item"]["id"], response.modality)
+                yield told
+        elif turn is None:
+            yield from self._on_answer(event)
+
+    def _must_wait(self, event: ServerEvent, turn: int) -> bool:
+        if isinstance(event, TurnStarted) and event.conversation is None and self._active is not None:
+            self._held_turns.add(turn)
+        return turn in self._held_turns
+
+    def _on_answer(self, event: ServerEvent) -> Iterator[Json]:
+        asked = self._asked.pop(event.ref, None) if event.ref is not None else None
+        match event:
+            case ErrorRaised():
+                kind, event_id, fault = ("", None, None) if asked is None else (asked.kind, asked.event_id, asked.fault)
+                yield error_event(event, kind, event_id, fault, None if self._active is None else self._active.id)
+            case SessionUpdated():
+                self._settings = event
+                yield {"type": "session.updated", "session": self._session()}
+            case ItemAdded() if asked is not None and asked.item is not None:
+                item = asked.item | {"id": event.item_id}
+                previous = self._shown_before(event.after)
+                self._show(event.item_id, None)
+                for kind in ("conversation.item.added", "conversation.item.done"):
+                    yield {"type": kind, "previous_item_id": previous, "item": item}
+            case ItemRetrieved():
+                modality = self._items.get(event.item.item_id or "")
+                yield {"type": "conversation.item.retrieved", "item": write_item(event.item, modality)}
+            case ItemDeleted():
+                self._items.pop(event.item_id, None)
+                yield {"type": "conversation.item.deleted", "item_id": event.item_id}
+            case ItemTruncated():
+                cut = {"item_id": event.item_id, "content_index": 0, "audio_end_ms": event.audio_ms}
+                yield {"type": "conversation.item.truncated", **cut}
+            case Ack() if asked is not None and asked.kind == "input_audio_buffer.clear":
+                yield {"type": "input_audio_buffer.cleared"}
+            case _:
+                pass  # what this protocol does not tell: acks, and the announcement of a server that stops
+
+    def _on_started(self, event: TurnStarted) -> Iterator[Json]:
+        asked = self._asked.pop(event.ref, None) if event.ref is not None else None
+        wishes: Wishes = {} if asked is None else asked.wishes
+        max_tokens = wishes.get("max_tokens", self._settings.max_tokens)
+        response = Response(
+            f"resp_{self._unique}_{event.turn}",
+            event,
+            f"conv_{self._unique}" if event.conversation is None else None,
+            self._shown_before(event.after),
+            voice=wishes.get("voice", self._settings.voice),
+            max_tokens="inf" if max_tokens is None else max_tokens,
+        )
+        self._responses[event.turn] = response
+        if response.in_conversation:
+            self._active = response
+        yield from response.begin()
+
+    def _on_turn(self, event: ServerEvent, response: Response) -> Iterator[Json]:
+        match event:
+            case TextDelta():
+                yield from response.write(event.text)
+            case SegmentDecided():
+                response.decide(event.index, event.text)
+            case SegmentAudio() | SegmentDone():
+                yield from response.speak(event.index)
+            case AudioFrame():
+                self._has_spoken = True
+                yield from response.sound(event.data)
+            case ToolCalled():
+                response.call(event)
+            case ErrorRaised():
+                self._failures[response.turn] = event
+            case ReplyDone():
+                yield from self._on_reply_done(event, response)
+            case Interrupted():
+                reason = "turn_detected" if event.reason == "speech" else "client_cancelled"
+                yield from self._end(response, "cancelled", {"type": "cancelled", "reason": reason})
+            case TurnDone():
+                yield from self._end(response, "failed", failure(self._failures.get(response.turn)))
+            case _:
+                pass  # what was heard is the client's own knowledge here
+
+    def _on_reply_done(self, event: ReplyDone, response: Response) -> Iterator[Json]:
+        """Sent whole; a reply of which no sentence could be spoken has failed, even though its text is known."""
+        raised = self._failures.get(response.turn)
+        if raised is not None and response.modality == "audio" and not response.n_sounding:
+            yield from self._end(response, "failed", failure(raised), event.usage)
+        elif event.cut == "length":
+            yield from self._end(response, "incomplete", {"type": "incomplete", "reason": "max_output_tokens"}, event.usage)
+        else:
+            yield from self._end(response, "completed", None, event.usage)
+
+    def _end(self, response: Response, status: Status, details: Json | None, usage: UsageInfo | None = None) -> Iterator[Json]:
+        yield from response.end(status, details, usage)
+        self._failures.pop(response.turn, None)
+        del self._responses[response.turn]
+        if self._active is response:
+            self._active = None
+            yield from self._release()
+
+    def _release(self) -> Iterator[Json]:
+        """What waited for the response that has just closed; the next response may make the rest wait again."""
+        held, self._held, self._held_turns = self._held, [], set()
+        for event in held:
+            yield from self._events(event)
+
+    def _session(self) -> Json:
+        return session_object(self._settings, self._session_id, self._model)
+
+    def _show(self, item_id: str, modality: Literal["audio", "text"] | None) -> None:
+        self._items[item_id] = modality
+        if len(self._items) > KNOWN_ITEMS:
+            self._items.popitem(last=False)
+
+    def _shown_before(self, item_id: str | None) -> str | None:
+        """The item in front, where this client was told of it: a reply that was stopped before its first word was not."""
+        if item_id is None or item_id in self._items:
+            return item_id
+        return next(reversed(self._items), None)
