@@ -38,6 +38,7 @@ RULES = (
     "gateway.pacing",
     "gateway.admission",
     "gateway.auth",
+    "gateway.voice_choice",
 )
 PROMISES = ("engine.api", "engine.settings", "engine.audio")
 ENGINES = ("engine.llm", "engine.tts", "engine.asr", "engine.vad", "engine.end_of_turn", "engine.fake", "engine.fake_listening")
@@ -69,6 +70,7 @@ ROOMS: dict[str, Room] = {
     "gateway.pacing": Room(1, ("engine.audio",)),
     "gateway.admission": Room(1),
     "gateway.auth": Room(1),
+    "gateway.voice_choice": Room(1, ("engine.api",)),  # which voice speaks a segment of another language
     "gateway.profile": Room(1, ("engine.api", "gateway.auth", "gateway.speech")),  # what session.start asked for against what there is
     "gateway.metrics": Room(2),
     "gateway.listener": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.metrics")),
