@@ -99,6 +99,8 @@ class Asking:
         return Kept(ids=tuple(ids), text=text)
 
     async def _ask(self, messages: tuple[Message, ...], *, with_tools: bool) -> tuple[ToolCall, ...]:
+        """One request; the calls of tools that were offered."""
+        tools = self._plan.tools if with_tools else ()
         plan, turn = self._plan, self._parts.settings.turn
         loop = asyncio.get_running_loop()
         sampling = Sampling(max_tokens=plan.max_tokens, temperature=turn.temperature, top_p=turn.top_p)
@@ -107,14 +109,14 @@ class Asking:
         wait_s = turn.first_delta_s
         try:
             async with asyncio.timeout(wait_s) as deadline:
-                self._prompt = await self._parts.model.render(messages, plan.tools if with_tools else (), kept)
+                self._prompt = await self._parts.model.render(messages, tools, kept)
                 generation = Generation(request_id=self.request_id, prompt=self._prompt, sampling=sampling)
                 async with aclosing(self._parts.model.generate(generation)) as deltas:
                     async for delta in deltas:
                         wait_s = turn.next_delta_s
                         deadline.reschedule(loop.time() + wait_s)
                         self._take(delta)
-                        calls.extend(delta.tool_calls)
+                        calls.extend(delta.tool_calls if tools else ())
         except TimeoutError as error:
             raise EngineStalled(f"no text for {wait_s} s") from error
         finally:
