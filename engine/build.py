@@ -9,7 +9,8 @@ import importlib.util
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
-from engine.api import EngineSetupError, Health, LanguageModel, Synthesizer
+from engine.api import Ear, EngineSetupError, Health, LanguageModel, Synthesizer
+from engine.build_listening import Ears, build_ears, needed_by_ears
 from engine.convert_gguf import SMOLLM2_FOLDER
 from engine.settings import EngineSettings
 from engine.vllm_args import Plan, plan
@@ -17,29 +18,38 @@ from engine.weights import PIPER_JOE, SMOLLM2, Weights, fetch, locate
 
 
 class Engines:
-    """The model and the voices of one gateway, started and stopped together."""
+    """The model, the voices and the ears (None: this gateway only reads) of one gateway, started and stopped together."""
 
-    def __init__(self, model: LanguageModel, voices: Synthesizer, notes: tuple[str, ...]) -> None:
+    def __init__(self, model: LanguageModel, voices: Synthesizer, notes: tuple[str, ...], ears: Ears | None = None) -> None:
         self.model = model
         self.voices = voices
+        self.ears = ears
         self.notes = notes
 
     def health(self) -> dict[str, Health]:
         """Of each engine, without waiting."""
-        return {"llm": self.model.health(), "tts": self.voices.health()}
+        return {name: engine.health() for name, engine in self._all().items()}
 
     @property
     def is_ready(self) -> bool:
         """Whether turns can be answered."""
         return all(health.ready for health in self.health().values())
 
+    def _all(self) -> dict[str, LanguageModel | Synthesizer | Ear]:
+        engines: dict[str, LanguageModel | Synthesizer | Ear] = {"llm": self.model, "tts": self.voices}
+        if self.ears is not None:
+            engines |= {"asr": self.ears.recognizer, "vad": self.ears.detector}
+            if self.ears.end_of_turn is not None:
+                engines["end_of_turn"] = self.ears.end_of_turn
+        return engines
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Started side by side, closed at the end. Raises `EngineSetupError`."""
         try:
             async with asyncio.TaskGroup() as starts:
-                starts.create_task(self.model.start(), name="start model")
-                starts.create_task(self.voices.start(), name="start voices")
+                for name, engine in self._all().items():
+                    starts.create_task(engine.start(), name=f"start {name}")
         except BaseExceptionGroup as group:
             await self._close()
             raise _setup_error(group) from group
@@ -49,7 +59,7 @@ class Engines:
             await self._close()
 
     async def _close(self) -> None:
-        await asyncio.gather(self.model.close(), self.voices.close())
+        await asyncio.gather(*(engine.close() for engine in self._all().values()))
 
 
 def _setup_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -65,7 +75,8 @@ def build(settings: EngineSettings) -> Engines:
     """
     model, why = _model(settings)
     voices, notes = _voices(settings)
-    return Engines(model, voices, (f"language model: {model.name} ({why})", *notes))
+    ears, hearing = build_ears(settings)
+    return Engines(model, voices, (f"language model: {model.name} ({why})", *notes, hearing), ears)
 
 
 def prepare(settings: EngineSettings, progress: Callable[[str], None]) -> None:
@@ -84,7 +95,7 @@ def needed_weights(settings: EngineSettings) -> tuple[Weights, ...]:
         needed.append(SMOLLM2)
     if "piper" in settings.tts.engines:
         needed.append(PIPER_JOE)
-    return tuple(needed)
+    return (*needed, *needed_by_ears(settings))
 
 
 def choose_model(settings: EngineSettings) -> tuple[str, str]:

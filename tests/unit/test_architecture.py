@@ -136,11 +136,12 @@ ROOMS: dict[str, Room] = {
     "engine.warm_up": Room(2),  # any language model
     "engine.worker": Room(2, ("engine.audio",)),
     "engine.weights": Room(2),  # pinned model files; engines are handed paths
-    "engine.llm": Room(2, ("engine.audio", "engine.worker", "engine.vllm_args", "engine.convert_gguf")),
-    "engine.tts": Room(2, ("engine.audio", "engine.audio_codecs", "engine.worker")),
+    "engine.llm": Room(2, ("engine.audio", "engine.retry_after", "engine.worker", "engine.vllm_args", "engine.convert_gguf")),
+    "engine.retry_after": Room(1),  # a header that all HTTP services send alike
+    "engine.tts": Room(2, ("engine.audio", "engine.retry_after", "engine.audio_codecs", "engine.worker")),
     "engine.mel": Room(1),  # the features of Whisper and of smart-turn
     "engine.onnx": Room(2),  # how a session is opened on few cores
-    "engine.asr": Room(2, ("engine.audio", "engine.mel", "engine.worker")),
+    "engine.asr": Room(2, ("engine.audio", "engine.mel", "engine.retry_after", "engine.worker")),
     "engine.voice_stream": Room(2, ("engine.audio",)),  # audio on its way through a voice detector, real or scripted
     "engine.vad": Room(2, ("engine.audio", "engine.onnx", "engine.voice_stream", "engine.worker")),
     "engine.end_of_turn": Room(2, ("engine.audio", "engine.mel", "engine.onnx", "engine.worker")),

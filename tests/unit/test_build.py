@@ -8,7 +8,7 @@ import pytest
 
 from engine import build
 from engine.api import EngineSetupError
-from engine.settings import EngineSettings, LlmSettings, TtsSettings
+from engine.settings import AsrSettings, EngineSettings, LlmSettings, TtsSettings
 from engine.weights import PIPER_JOE, SMOLLM2, Weights
 
 FAKE_VOICE = TtsSettings(engines=("fake",))
@@ -31,7 +31,7 @@ class Machine:
 
 
 def settings(tmp_path: Path, engine: LlmSettings, tts: TtsSettings = FAKE_VOICE) -> EngineSettings:
-    return EngineSettings(cache_path=tmp_path, llm=engine, tts=tts)
+    return EngineSettings(cache_path=tmp_path, llm=engine, tts=tts, asr=AsrSettings(engine="off"))
 
 
 @pytest.mark.parametrize(

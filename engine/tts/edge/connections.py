@@ -17,9 +17,9 @@ from msgspec import Struct
 from multidict import CIMultiDict
 
 from engine.api import EngineBusy, EngineError, EngineNotReady, EngineStalled
+from engine.retry_after import read_retry_after
 from engine.tts.edge.clock import ServiceClock, token
 from engine.tts.edge.protocol import EdgeProtocolError, Message, read_binary, read_text
-from engine.tts.retry_after import read_retry_after
 
 _CLOSE_S = 0.05  # for the peer's half of the close; a canceled voice is free within 100 ms
 _MAX_MESSAGE_BYTES = 1 << 20

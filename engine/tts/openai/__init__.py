@@ -27,11 +27,11 @@ from engine.api import (
     VoiceUnavailable,
 )
 from engine.audio import apply_gain, bytes_to_ms
+from engine.retry_after import read_retry_after
 from engine.tts.lead import LeadTrim
 from engine.tts.lengths import longest_ms
 from engine.tts.openai.decoding import SpeechDecoder, UnexpectedAnswer
 from engine.tts.openai.settings import HttpSettings
-from engine.tts.retry_after import read_retry_after
 from engine.tts.script import can_read, scripts_of, speakable
 from engine.tts.slots import Slots
 from engine.tts.style import EmotionChange, VoiceManner

@@ -1,0 +1,48 @@
+"""From Whisper's tokens to text, and when not to believe it. Pure.
+
+Asked about noise or silence the model answers with what it saw most often in its training data. Source of the two thresholds: Radford et
+al. (2022), section 4.5.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+_NO_SPEECH = 0.6  # the model's own probability that nobody speaks, believed where it is unsure of its words too
+_UNSURE = -1.0  # mean log-probability of a token
+_REPETITIVE = 2.4  # how far text may be compressed
+_TOKENS_PER_S = 12  # twice what a fast speaker says in a script with a token for each character
+_TOKENS_AT_LEAST = 12
+
+
+def _byte_values() -> dict[str, int]:
+    """What the signs of a byte-level vocabulary (as GPT-2's) stand for: visible Latin-1 for itself, those from 256 on for other bytes."""
+    visible = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    hidden = [value for value in range(256) if value not in visible]
+    return {chr(value): value for value in visible} | {chr(256 + index): value for index, value in enumerate(hidden)}
+
+
+_BYTES = _byte_values()
+
+
+def read(tokens: Sequence[str]) -> str:
+    """Text of the tokens, without control tokens; a character that was cut is left out."""
+    spoken = (token for token in tokens if not token.startswith("<|"))
+    return bytes(_BYTES[sign] for token in spoken for sign in token).decode("utf-8", "ignore").strip()
+
+
+def most_tokens(length_s: float) -> int:
+    """A bound on the tokens of an answer, so that a loop ends soon."""
+    return _TOKENS_AT_LEAST + int(length_s * _TOKENS_PER_S)
+
+
+def is_silence(no_speech: float, mean_log_probability: float) -> bool:
+    """Whether the model itself thinks that nobody speaks."""
+    return no_speech > _NO_SPEECH and mean_log_probability < _UNSURE
+
+
+def is_loop(text: str) -> bool:
+    """Whether a text repeats itself as no speaker does."""
+    data = text.encode()
+    return len(data) / len(zlib.compress(data)) > _REPETITIVE
