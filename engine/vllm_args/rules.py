@@ -159,7 +159,7 @@ VALUES = (
     Rule(
         name="long_prefill_token_threshold",
         verdict="helps",
-        says="reads a pasted document in small steps so that short prompts go first (not measured apart)",
+        says="reads a pasted document in small steps while others wait; alone it takes the whole budget (not measured apart)",
     ),
     Rule(
         name="gpu_memory_utilization",
