@@ -85,6 +85,29 @@ class Ack(ServerEvent, frozen=True, kw_only=True, tag="ack"):
     repeated: bool | None = None
 
 
+class SpeechStarted(ServerEvent, frozen=True, kw_only=True, tag="speech.started"):
+    """Somebody speaks into the microphone since `at_ms` of its media time."""
+
+    utterance: int
+    at_ms: int
+
+
+class SpeechEnded(ServerEvent, frozen=True, kw_only=True, tag="speech.ended"):
+    """The utterance is over since `at_ms` of the microphone's media time."""
+
+    utterance: int
+    at_ms: int
+
+
+class Transcribed(ServerEvent, frozen=True, kw_only=True, tag="transcript"):
+    """What was understood of an utterance so far, or in the end. `turn`: the reply that answers it, where there is one."""
+
+    utterance: int
+    text: str
+    final: bool
+    turn: int | None = None
+
+
 class TurnStarted(ServerEvent, frozen=True, kw_only=True, tag="turn.started"):
     """A reply is being thought of. `item_id`: the user's item that it answers; `reply_id`: the reply's own, behind `after`.
 
@@ -146,6 +169,18 @@ class SegmentDone(ServerEvent, frozen=True, kw_only=True, tag="segment.done"):
     index: int
     audio_ms: int
     status: SegmentStatus
+
+
+class PlayoutPaused(ServerEvent, frozen=True, kw_only=True, tag="playout.pause"):
+    """Hold the player: the user may be interrupting. Nothing is thrown away yet."""
+
+    turn: int
+
+
+class PlayoutResumed(ServerEvent, frozen=True, kw_only=True, tag="playout.resume"):
+    """Play on: it was no interruption."""
+
+    turn: int
 
 
 class Interrupted(ServerEvent, frozen=True, kw_only=True, tag="interrupted"):
