@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import importlib.util
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -126,7 +127,7 @@ def _has_gpu() -> bool:
 
 def _model(settings: EngineSettings) -> tuple[LanguageModel, str]:
     chosen, why = choose_model(settings)
-    makers = {"fake": _fake_model, "llamacpp": _llamacpp, "vllm": _vllm}
+    makers = {"fake": _fake_model, "llamacpp": _llamacpp, "openai": _openai, "vllm": _vllm}
     return makers[chosen](settings), why
 
 
@@ -151,6 +152,32 @@ def _vllm(settings: EngineSettings) -> LanguageModel:
     from engine.llm.vllm import VllmModel
 
     return VllmModel(vllm_plan(settings))
+
+
+def _openai(settings: EngineSettings) -> LanguageModel:
+    _need("httpx", "http")
+    from engine.llm.openai import ChatServers, OpenAiModel
+    from engine.llm.openai.endpoints import parse
+
+    llm = settings.llm
+    if not llm.endpoints:
+        raise EngineSetupError('llm.engine is "openai" and llm.endpoints is empty: give the address of a server, as in http://gpu:8000/v1')
+    key = os.environ.get(llm.key_variable, "") if llm.key_variable else ""
+    if llm.key_variable and not key:
+        raise EngineSetupError(f"llm.key_variable names the environment variable {llm.key_variable}, which is empty or not set")
+    return OpenAiModel(
+        ChatServers(
+            endpoints=tuple(dict.fromkeys(map(parse, llm.endpoints))),
+            model=llm.model,
+            dialect=llm.dialect,
+            api_key=key,
+            key_variable=llm.key_variable,
+            connect_s=llm.connect_s,
+            first_s=llm.first_s,
+            next_s=llm.next_s,
+            extra=llm.extra,
+        )
+    )
 
 
 def vllm_plan(settings: EngineSettings) -> Plan:

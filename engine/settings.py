@@ -14,13 +14,23 @@ PositiveInt = Annotated[int, Meta(gt=0)]
 
 
 class LlmSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which language model answers."""
+    """Which language model answers. From `endpoints` on: chat servers, for `openai`.
 
-    engine: Literal["auto", "vllm", "llamacpp", "fake"] = "auto"
+    `key_variable`: the environment variable that holds their key. `extra`: goes into every request as it is.
+    """
+
+    engine: Literal["auto", "vllm", "vllm-serve", "llamacpp", "openai", "fake"] = "auto"
     model: str = ""
     context_tokens: PositiveInt = 4096
     threads: Annotated[int, Meta(ge=0)] = 0
     slots: PositiveInt = 4
+    endpoints: tuple[str, ...] = ()
+    dialect: Literal["openai", "vllm"] = "openai"
+    key_variable: str = ""
+    connect_s: Annotated[float, Meta(gt=0, le=60)] = 2.0
+    first_s: Annotated[float, Meta(gt=0, le=120)] = 8.0
+    next_s: Annotated[float, Meta(gt=0, le=120)] = 8.0
+    extra: dict[str, Any] = {}  # Any: JSON of the servers' own request fields
     vllm: dict[str, Any] = {}  # Any: vLLM's own engine arguments, checked by engine/vllm_args.py
 
 

@@ -73,7 +73,8 @@ ROOMS: dict[str, Room] = {
     "gateway.voice_choice": Room(1, ("engine.api",)),  # which voice speaks a segment of another language
     "gateway.profile": Room(1, ("engine.api", "gateway.auth", "gateway.speech")),  # what session.start asked for against what there is
     "gateway.metrics": Room(2),
-    "gateway.listener": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.metrics")),
+    # decodes what a microphone sends
+    "gateway.listener": Room(2, (*RULES, "engine.api", "engine.audio", "engine.audio_codecs", "gateway.metrics")),
     "gateway.speaker": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.metrics", "gateway.outbox")),  # paces frames into it
     "gateway.turn": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.speaker", "gateway.metrics", "gateway.outbox")),
     "gateway.outbox": Room(2, ("gateway.metrics",)),
@@ -155,7 +156,7 @@ ROOMS: dict[str, Room] = {
 }
 # An engine's `start` begins what its `close` ends, and no block encloses both: it keeps its task by name, and its own tests show
 # that none outlives `close`. Everyone else has a group.
-WITHOUT_GROUP = {"engine.llm.vllm.model", "engine.tts.edge.connections"}
+WITHOUT_GROUP = {"engine.llm.openai.model", "engine.llm.serving", "engine.llm.vllm.model", "engine.tts.edge.connections"}
 ALWAYS = {"gateway": WORDS, "engine": ("engine.api", "engine.settings")}  # from level 1 up
 
 # `errors` reads engine errors only; engine imports by rule files are named above

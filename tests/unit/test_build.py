@@ -109,3 +109,23 @@ def test_notes_tell_the_model_the_voices_and_that_nobody_speaks_chinese(tmp_path
     assert "espeak" in notes
     assert "no Chinese voice" in notes
     assert not made.is_ready
+
+
+@pytest.mark.parametrize(
+    ("llm", "told"),
+    [
+        (LlmSettings(engine="openai"), "llm.endpoints is empty"),
+        (LlmSettings(engine="openai", endpoints=("gpu:8000",)), "expected http://host:port/v1"),
+        (LlmSettings(engine="openai", endpoints=("http://gpu/v1",), key_variable="NO_SUCH_KEY"), "NO_SUCH_KEY, which is empty or not set"),
+    ],
+)
+def test_chat_servers_that_cannot_be_asked_are_told(tmp_path: Path, llm: LlmSettings, told: str) -> None:
+    with pytest.raises(EngineSetupError) as caught:
+        build.build(settings(tmp_path, llm))
+    assert told in str(caught.value)
+
+
+def test_chat_servers_are_built_with_their_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEA_KEY", "secret")
+    llm = LlmSettings(engine="openai", model="sea-7b", endpoints=("http://a/v1", "unix:/run/b.sock"), key_variable="SEA_KEY")
+    assert build.build(settings(tmp_path, llm)).model.name == "sea-7b at http://a/v1, unix:/run/b.sock"

@@ -28,7 +28,7 @@ def keys(kind: Any, prefix: str = "") -> set[str]:  # Any: msgspec's field types
 def written(tree: dict[str, Any], prefix: str = "") -> set[str]:
     found = set()
     for name, value in tree.items():
-        if isinstance(value, dict) and f"{prefix}{name}" not in ("personas", "keys", "llm.vllm", "speech.emotion_words"):
+        if isinstance(value, dict) and f"{prefix}{name}" not in ("personas", "keys", "llm.vllm", "llm.extra", "speech.emotion_words"):
             found |= written(value, f"{prefix}{name}.")
         else:
             found.add(prefix + name)
@@ -60,7 +60,7 @@ def test_every_key_of_the_default_file_is_explained() -> None:
         ({"server": {"port": 70000}}, "server.port: expected `int` <= 65535; got 70000"),
         ({"personas": {"a": {"instructions": "x", "zz": 1}}}, "unknown key personas.zz; valid here: instructions, language, voice"),
         ({"personas": {"a": {}}}, "personas"),
-        ({"llm": {"engine": "gpt"}}, "llm.engine: invalid enum value 'gpt', expected one of auto, fake, llamacpp, vllm"),
+        ({"llm": {"engine": "gpt"}}, "llm.engine: invalid enum value 'gpt', expected one of auto, fake, llamacpp, openai, vllm, vllm-serve"),
         ({"tts": {"engines": ["gpt"]}}, "tts.engines: invalid enum value 'gpt', expected one of"),
         ({"server": {"host": "0.0.0.0"}}, "STRETTO_KEYS"),
         ({"server": {"tls_key": "k.pem"}}, "go together"),
