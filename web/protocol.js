@@ -25,7 +25,7 @@ export const CLIENT_EVENTS = freeze({
 });
 
 export const SERVER_EVENTS = freeze({
-  "session.ready": "ref? session_id resume_token resumed limits audio_out voices",
+  "session.ready": "ref? session_id resume_token resumed limits audio_out voices audio_in?",
   "session.updated": "ref? instructions language voice output allow_barge_in tools? tool_choice? max_tokens?",
   "item.added": "ref? item_id after?",
   "item": "ref? item",

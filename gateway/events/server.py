@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from gateway.events.parts import (
+    AudioIn,
     AudioOut,
     Cut,
     InterruptReason,
@@ -29,7 +30,7 @@ class ServerEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class SessionReady(ServerEvent, frozen=True, kw_only=True, tag="session.ready"):
-    """The conversation is open. Has no `seq`."""
+    """The conversation is open. Has no `seq`. `audio_in`: what is taken from the client's microphone; absent where nobody listens."""
 
     session_id: str
     resume_token: str
@@ -37,6 +38,7 @@ class SessionReady(ServerEvent, frozen=True, kw_only=True, tag="session.ready"):
     limits: Limits
     audio_out: AudioOut
     voices: tuple[VoiceInfo, ...]
+    audio_in: AudioIn | None = None
 
 
 class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.updated"):
