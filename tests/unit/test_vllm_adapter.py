@@ -390,6 +390,17 @@ def test_ids_wait_for_the_text_of_their_character() -> None:
     assert [delta.n_tokens for delta in deltas] == [1, 1, 1]
 
 
+def test_no_ids_follow_a_control_token_inside_a_reply() -> None:
+    reader = DeltaReader(5, never, frozenset({1, 2}))
+    outputs = [output("a", (7,)), output("", (1,)), output("b", (8,)), output("c", (9, 2), "stop")]
+    assert [reader.read(each).ids for each in outputs] == [(7,), (), (), ()]
+
+
+def test_the_stop_token_at_the_end_is_no_control_token_inside() -> None:
+    reader = DeltaReader(5, never, frozenset({1, 2}))
+    assert reader.read(output("ab", (7, 8, 2), "stop")).ids == (7, 8)
+
+
 def test_a_reply_cut_inside_a_character_keeps_whole_ones() -> None:
     assert read(output("", (7,)), output("", (8,), "length"))[-1].ids == ()
     assert read(output("a", (6, 7), "length"), inside=lambda ids: ids[-1] == 7)[-1].ids == (6,)

@@ -2,6 +2,8 @@
 
 Pure. Token ids are given out together with the text they stand for: ids of a character that is not whole yet wait for it,
 the token that ended the reply (it has no text) is left out. So ids and text of all deltas together are a `Kept`.
+Behind a control token that the model wrote into its reply no ids are given out any more: it has no text, and kept it would stay in
+the conversation for good, as if the template had put it there.
 """
 
 from __future__ import annotations
@@ -15,14 +17,18 @@ _FINISH: dict[str, FinishReason] = {"stop": "stop", "length": "length", "repetit
 
 
 class DeltaReader:
-    """Reads the outputs of one request; `ends_inside_character` asks the tokenizer."""
+    """Reads the outputs of one request; `ends_inside_character` asks the tokenizer, `control` are ids without text."""
 
-    def __init__(self, n_prompt_tokens: int, ends_inside_character: Callable[[Sequence[int]], bool]) -> None:
+    def __init__(
+        self, n_prompt_tokens: int, ends_inside_character: Callable[[Sequence[int]], bool], control: frozenset[int] = frozenset()
+    ) -> None:
         self._n_prompt = n_prompt_tokens
         self._n_cached = 0
         self._n_output = 0
         self._waiting: list[int] = []
         self._ends_inside_character = ends_inside_character
+        self._control = control
+        self._is_over = False  # of the ids, not of the text
 
     @property
     def usage(self) -> Usage:
@@ -47,6 +53,9 @@ class DeltaReader:
         """The ids that belong to the text given out now."""
         if finish == "stop" and has_new:
             self._waiting.pop()
+        self._is_over = self._is_over or not self._control.isdisjoint(self._waiting)
+        if self._is_over:
+            self._waiting.clear()
         if not has_text:
             return ()
         if finish is not None:

@@ -41,7 +41,7 @@ Build = Callable[[Plan, StepClock], Embedded]
 LoadTools = Callable[[str | None, Any], tools.MakeReader | None]  # Any: the tokenizer
 LoadTokenizer = Callable[[str, Mapping[str, str]], Any]  # Any: transformers.PreTrainedTokenizerFast
 State = Literal["new", "starting", "ready", "restarting", "failed", "closed"]
-_INLINE_CHARACTERS = 8000  # tokenizing so much takes about 2 ms; longer prompts go to a thread, so that the loop breathes
+_INLINE_CHARACTERS = 6000  # tokenizing so much takes about 3 ms; longer prompts go to a thread, so that the loop breathes
 _WATCH_S = 0.5
 _BACKOFF_S = (0.5, 2.0, 5.0, 15.0, 30.0)  # pauses before starts after a death; the last one repeats
 _CLOSE_S = 20.0  # vLLM ends its core within five seconds, or it is killed
@@ -143,7 +143,7 @@ class VllmModel:
         if not generation.prompt.ids:
             raise EngineError("the prompt has no token ids; render it with this engine")
         request = self._requests.add(generation.request_id)
-        reader = DeltaReader(len(generation.prompt.ids), renderer.ends_inside_character)
+        reader = DeltaReader(len(generation.prompt.ids), renderer.ends_inside_character, renderer.control_ids)
         offered = generation.prompt.tools
         calls = self._make_tool_reader(offered) if offered and self._make_tool_reader is not None else None
         try:

@@ -40,6 +40,8 @@ class PromptRenderer:
         self._control = _control_pattern(self._backend)
         self._takes_system = self._accepts([Message(role="system", text="a"), Message(role="user", text="b")])
         self._takes_repeats = self._accepts([Message(role="user", text="a"), Message(role="user", text="b")])
+        added = self._backend.get_added_tokens_decoder()
+        self.control_ids = frozenset(number for number, token in added.items() if token.special)
         self.n_anew = 0  # prompts that had kept ids and could not use all of them
 
     def render(self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], kept: Kept | None) -> Prompt:
