@@ -116,6 +116,8 @@ class VllmRecognizer:
             async with caller.scope, self._locks.setdefault(utterance, asyncio.Lock()):
                 return await self._ask(transcription)
         except (TimeoutError, EngineError):
+            if not self._is_started:
+                raise EngineNotReady(f"{NAME} was closed") from None
             if caller.is_needless():
                 return None
             raise
