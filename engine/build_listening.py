@@ -75,12 +75,14 @@ def _openai(settings: EngineSettings) -> Recognizer:
     _need(("httpx",), "http")
     from engine.asr.openai import HttpRecognizer
 
+    _check_url(settings)
     return HttpRecognizer(settings.asr)
 
 
 def _vllm(settings: EngineSettings) -> Recognizer:
     from engine.asr.vllm_realtime import VllmRecognizer
 
+    _check_url(settings)
     return VllmRecognizer(settings.asr)
 
 
@@ -113,6 +115,14 @@ def _end_of_turn(settings: EngineSettings) -> EndOfTurn | None:
     from engine.end_of_turn import SmartTurn
 
     return SmartTurn(locate(SMART_TURN, settings.cache_path) / SMART_TURN.files[0].name, settings.listen.threads)
+
+
+def _check_url(settings: EngineSettings) -> None:
+    if not settings.asr.url.startswith(("http://", "https://")):
+        got = "is empty" if not settings.asr.url else f"is {settings.asr.url!r}"
+        raise EngineSetupError(
+            f'asr.url {got}; expected the server that asr.engine = "{settings.asr.engine}" asks, for example http://127.0.0.1:8001/v1'
+        )
 
 
 def _need(modules: Sequence[str], extra: str) -> None:
