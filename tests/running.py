@@ -40,12 +40,17 @@ class Running:
 
 
 @contextlib.contextmanager
-def gateway(settings: Mapping[str, str] | None = None, *arguments: str, python: str = sys.executable) -> Iterator[Running]:
-    """A running gateway; `settings` are environment variables (`STRETTO_SECTION__KEY`). Fake engines unless they say otherwise."""
+def gateway(
+    settings: Mapping[str, str] | None = None, *arguments: str, python: str = sys.executable, module: str = "gateway"
+) -> Iterator[Running]:
+    """A running gateway; `settings` are environment variables (`STRETTO_SECTION__KEY`). Fake engines unless they say otherwise.
+
+    `module`: another program than the gateway's own command, without arguments.
+    """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STRETTO_") or name == "STRETTO_CACHE_DIR"}
     environment |= {"PYTHONUNBUFFERED": "1", **(settings or {})}
     engines = [] if "STRETTO_LLM__ENGINE" in environment else ["--engines", "fake"]
-    command = [python, "-m", "gateway", "serve", "--port", "0", *engines, *arguments]
+    command = [python, "-m", module, *(["serve", "--port", "0", *engines, *arguments] if module == "gateway" else [])]
     root = Path(__file__).parents[1]
     process = subprocess.Popen(command, env=environment, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None, "stderr is a pipe"

@@ -1,0 +1,1 @@
+"""The real clients, pinned and unmodified, against a gateway with scripted engines."""

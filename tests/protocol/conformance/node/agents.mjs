@@ -1,0 +1,68 @@
+// npm `@openai/agents-realtime` as a user writes it: node agents.mjs URL KEY. Prints one JSON line per scenario.
+// The SDK demotes events that do not fit its schemas in silence; `demoted` lists their types, by the SDK's own reader.
+import { RealtimeAgent, RealtimeSession, OpenAIRealtimeWebSocket, tool } from "@openai/agents-realtime";
+import { z } from "zod";
+
+const { parseRealtimeEvent } = await import(
+  new URL("./node_modules/@openai/agents-realtime/dist/openaiRealtimeEvents.mjs", import.meta.url)
+);
+const [url, key] = process.argv.slice(2);
+const calls = [];
+const getWeather = tool({
+  name: "get_weather",
+  description: "Weather of a city.",
+  parameters: z.object({ city: z.string() }),
+  execute: async ({ city }) => {
+    calls.push(city);
+    return "sunny";
+  },
+});
+
+async function talk(scenario, message, { modalities = ["audio"], turns = 1, interrupt = false } = {}) {
+  const agent = new RealtimeAgent({ name: "Assistant", instructions: "Be kind.", tools: [getWeather] });
+  const transport = new OpenAIRealtimeWebSocket({ url });
+  const session = new RealtimeSession(agent, {
+    transport,
+    model: "gpt-realtime",
+    tracingDisabled: true,
+    config: { outputModalities: modalities },
+  });
+  const faults = [];
+  const raw = [];
+  let audioBytes = 0;
+  let done = 0;
+  let text = "";
+  let finish;
+  const finished = new Promise((resolve) => (finish = resolve));
+  session.on("error", (error) => faults.push(JSON.stringify(error.error ?? error)));
+  session.on("audio", (event) => {
+    audioBytes += event.data.byteLength;
+    if (interrupt && audioBytes > 20_000) {
+      interrupt = false;
+      session.interrupt();
+    }
+  });
+  session.on("transport_event", (event) => {
+    raw.push(event);
+    if (event.type === "response.done" && ++done === turns) setTimeout(finish, 100);
+  });
+  await session.connect({ apiKey: key });
+  session.sendMessage(message);
+  const late = setTimeout(finish, 20_000);
+  await finished;
+  clearTimeout(late);
+  for (const item of session.history) {
+    if (item.type === "message" && item.role === "assistant") {
+      for (const part of item.content) text += part.transcript ?? part.text ?? "";
+    }
+  }
+  session.close();
+  const demoted = raw.filter((event) => parseRealtimeEvent({ data: JSON.stringify(event) }).isGeneric).map((event) => event.type);
+  console.log(JSON.stringify({ scenario, text, n_audio_bytes: audioBytes, faults, calls, events: raw, demoted: [...new Set(demoted)], n_done: done }));
+}
+
+await talk("text", "Hello", { modalities: ["text"] });
+await talk("audio", "Hello");
+await talk("tool", "How is the weather?", { turns: 2 });
+await talk("cancel", "Talk at length.", { interrupt: true });
+process.exit(0);

@@ -1,0 +1,137 @@
+"""The `openai` SDK for Python as a user writes it; run by the clients' own interpreter: `openai_py.py BASE_URL KEY`.
+
+Prints one JSON line per scenario: what the conversation came to, every event that arrived, and where one does not fit the SDK's types.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import sys
+from typing import Any
+
+from openai import AsyncOpenAI  # type: ignore[import-not-found]  # in the clients' environment
+from openai.types.realtime import RealtimeServerEvent  # type: ignore[import-not-found]  # as above
+from pydantic import TypeAdapter, ValidationError  # type: ignore[import-not-found]  # as above
+
+Sdk = Any  # the SDK's own objects, which this environment does not know
+
+TOOL = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Weather of a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+ADAPTER = TypeAdapter(RealtimeServerEvent)
+
+
+class Talk:
+    """One connection; every event is checked against the SDK's types before the SDK's own parser sees it."""
+
+    def __init__(self, connection: Sdk) -> None:
+        self.connection = connection
+        self.events: list[Sdk] = []
+        self.faults: list[str] = []
+        self.text, self.n_audio_bytes = "", 0
+
+    async def next(self) -> Sdk:
+        raw = await self.connection.recv_bytes()
+        event = json.loads(raw)
+        self.events.append(event)
+        try:
+            ADAPTER.validate_json(raw)
+        except ValidationError as error:
+            self.faults.append(f"{event['type']}: {error}"[:600])
+        parsed = self.connection.parse_event(raw)
+        if parsed.type in ("response.output_text.delta", "response.output_audio_transcript.delta"):
+            self.text += parsed.delta
+        elif parsed.type == "response.output_audio.delta":
+            self.n_audio_bytes += len(base64.b64decode(parsed.delta))
+        return parsed
+
+    async def until(self, kind: str, n: int = 1) -> Sdk:
+        event = None
+        while n:
+            event = await self.next()
+            n -= event.type == kind
+        return event
+
+    async def ask(self, text: str, response: Sdk = None) -> None:
+        content = [{"type": "input_text", "text": text}]
+        await self.connection.conversation.item.create(item={"type": "message", "role": "user", "content": content})
+        await self.connection.response.create(**({"response": response} if response else {}))
+
+
+async def text(talk: Talk) -> Sdk:
+    await talk.connection.session.update(session={"type": "realtime", "output_modalities": ["text"], "instructions": "Be kind."})
+    await talk.ask("Hello")
+    return (await talk.until("response.done")).response
+
+
+async def audio(talk: Talk) -> Sdk:
+    await talk.ask("Hello")
+    return (await talk.until("response.done")).response
+
+
+async def tool(talk: Talk) -> Sdk:
+    await talk.connection.session.update(session={"type": "realtime", "tools": [TOOL], "tool_choice": "auto"})
+    await talk.ask("How is the weather?")
+    done = await talk.until("response.done")
+    call = next(item for item in done.response.output if item.type == "function_call")
+    assert json.loads(call.arguments) == {"city": "Paris"}, call
+    output = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+    await talk.connection.conversation.item.create(item=output)
+    await talk.connection.response.create()
+    return (await talk.until("response.done")).response
+
+
+async def cancel(talk: Talk) -> Sdk:
+    await talk.ask("Talk at length.")
+    await talk.until("response.output_audio.delta", 3)
+    await talk.connection.response.cancel()
+    done = await talk.until("response.done")
+    item_id = done.response.output[0].id
+    await talk.connection.conversation.item.truncate(item_id=item_id, content_index=0, audio_end_ms=150)
+    await talk.until("conversation.item.truncated")
+    await talk.connection.conversation.item.retrieve(item_id=item_id)
+    await talk.until("conversation.item.retrieved")
+    await talk.connection.conversation.item.delete(item_id=item_id)
+    await talk.until("conversation.item.deleted")
+    return done.response
+
+
+async def out_of_band(talk: Talk) -> Sdk:
+    await talk.ask("Talk at length.")
+    await talk.until("response.output_audio.delta")
+    message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Classify this."}]}
+    wish = {"conversation": "none", "output_modalities": ["text"], "metadata": {"topic": "kind"}, "input": [message]}
+    await talk.connection.response.create(response=wish)
+    done = await talk.until("response.done")
+    assert done.response.metadata == {"topic": "kind"}, done
+    await talk.connection.response.cancel()
+    await talk.until("response.done")
+    return done.response
+
+
+async def fault(talk: Talk) -> Sdk:
+    await talk.connection.response.cancel(event_id="mine")
+    error = await talk.until("error")
+    assert error.error.event_id == "mine", error
+    return None
+
+
+async def main(base_url: str, key: str) -> None:
+    client = AsyncOpenAI(api_key=key, base_url=base_url, websocket_base_url=base_url.replace("http", "ws", 1))
+    for scenario in (text, audio, tool, cancel, out_of_band, fault):
+        async with client.realtime.connect(model="gpt-realtime") as connection:
+            talk = Talk(connection)
+            await talk.until("session.created")
+            async with asyncio.timeout(30):
+                response = await scenario(talk)
+        outcome = {"scenario": scenario.__name__, "text": talk.text, "n_audio_bytes": talk.n_audio_bytes, "faults": talk.faults}
+        print(json.dumps({**outcome, "status": response and response.status, "events": talk.events}), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:3]))

@@ -1,0 +1,134 @@
+"""The pinned clients of OpenAI, unmodified, have the same conversations with us, and every event fits their types and the order rules.
+
+They live in environments of their own (`scripts/setup-clients.sh`). Where one is missing its tests are skipped, and said so; with CI=true
+they fail.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.protocol.order_rules import OrderRules
+from tests.running import Running, gateway
+
+ROOT = Path(__file__).parents[3]
+HERE = Path(__file__).parent
+PYTHON = ROOT / ".venv-clients/bin/python"
+TOLD = {
+    "text": "Hello there. Nice to meet you.",
+    "audio": "Hello there. Nice to meet you.",
+    "tool": "Let me look. It is sunny in Paris.",
+}
+FIRST = "This is sentence number one of a rather long reply."
+Outcome = dict[str, Any]  # Any: JSON of a client's report
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[Running]:
+    quick = {"STRETTO_KEYS": "secret", "STRETTO_FAKE__TTFT_MS": "20", "STRETTO_FAKE__ITL_MS": "5"}
+    with gateway(quick, module="tests.doubles.scripted_gateway") as started:
+        yield started
+
+
+def missing(what: str) -> None:
+    text = f"{what} is missing (scripts/setup-clients.sh installs it): /v1/realtime was NOT tried with it"
+    if os.environ.get("CI") == "true":
+        pytest.fail(text)
+    pytest.skip(text)
+
+
+def python_client(script: str, *arguments: str) -> dict[str, Outcome]:
+    if not PYTHON.exists():
+        missing("the environment of the Python clients")
+    return outcomes([str(PYTHON), str(HERE / script), *arguments])
+
+
+def node_client(script: str, package: str, *arguments: str) -> dict[str, Outcome]:
+    node = shutil.which("node")
+    if node is None or not (HERE / "node/node_modules" / package / "package.json").exists():
+        missing(f"node, or npm {package},")
+    return outcomes([node or "", str(HERE / "node" / script), *arguments])
+
+
+def outcomes(command: list[str]) -> dict[str, Outcome]:
+    """Run a client; its reports by scenario."""
+    environment = {name: value for name, value in os.environ.items() if name not in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "PYTHONPATH")}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=environment, check=False)
+    assert done.returncode == 0, f"{command[1]} ended with {done.returncode}:\n{done.stderr[-3000:]}"
+    return {report["scenario"]: report for report in map(json.loads, done.stdout.splitlines())}
+
+
+def check_order(outcome: Outcome) -> None:
+    rules = OrderRules()
+    for event in outcome["events"]:
+        rules.check(event)
+
+
+def check_conversations(found: dict[str, Outcome]) -> None:
+    """What every client must have come to."""
+    for scenario, outcome in found.items():
+        assert not outcome["faults"], (scenario, outcome["faults"])
+        assert scenario not in TOLD or outcome["text"] == TOLD[scenario], scenario
+        assert (outcome["n_audio_bytes"] > 0) is (scenario not in ("text", "fault")), scenario
+        if "events" in outcome:
+            check_order(outcome)
+    assert FIRST.startswith(found["cancel"]["text"].strip()[:20])
+    assert len(found["cancel"]["text"]) < 120  # the rest of six sentences never came
+
+
+def test_openai_for_python(running: Running) -> None:
+    """Its own pydantic types judge every event, strictly; the SDK itself would let misfits pass."""
+    found = python_client("openai_py.py", f"{running.http_url}/v1", "secret")
+    assert set(found) == {"text", "audio", "tool", "cancel", "out_of_band", "fault"}
+    check_conversations(found)
+    assert {name: outcome["status"] for name, outcome in found.items() if name != "fault"} == {
+        "text": "completed",
+        "audio": "completed",
+        "tool": "completed",
+        "cancel": "cancelled",
+        "out_of_band": "completed",
+    }
+
+
+def test_openai_agents_for_python(running: Running) -> None:
+    url = f"ws://127.0.0.1:{running.port}/v1/realtime?model=gpt-realtime"
+    found = python_client("agents_py.py", url, "secret")
+    assert set(found) == {"text", "audio", "tool", "cancel"}
+    check_conversations(found)
+    assert found["tool"]["calls"] == ["Paris"]
+    assert "audio_interrupted" in found["cancel"]["seen"]
+
+
+def test_openai_for_node(running: Running) -> None:
+    found = node_client("openai.mjs", "openai", str(running.port), "secret")
+    assert set(found) == {"text", "audio", "tool", "cancel", "out_of_band"}
+    check_conversations(found)
+    assert found["cancel"]["status"] == "cancelled"
+
+
+def test_openai_agents_for_node(running: Running) -> None:
+    url = f"ws://127.0.0.1:{running.port}/v1/realtime?model=gpt-realtime"
+    found = node_client("agents.mjs", "@openai/agents-realtime", url, "secret")
+    assert set(found) == {"text", "audio", "tool", "cancel"}
+    check_conversations(found)
+    assert found["tool"]["calls"] == ["Paris"]
+    assert not [event for outcome in found.values() for event in outcome["demoted"]]
+
+
+def test_a_wrong_key_is_refused_as_these_clients_expect(running: Running) -> None:
+    if not PYTHON.exists():
+        missing("the environment of the Python clients")
+    command = [str(PYTHON), str(HERE / "openai_py.py"), f"{running.http_url}/v1", "wrong"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode != 0
+    assert "401" in done.stderr
