@@ -380,3 +380,19 @@ class Recognizer(Ear, Protocol):
 
     def cancel(self, utterance: str) -> None:
         """End all requests of an utterance without waiting and forget what is kept for it; unknown ones are ignored."""
+
+
+class Ears(Protocol):
+    """What it takes to listen. Without `end_of_turn` the words and the silence alone decide when a speaker has finished."""
+
+    @property
+    def recognizer(self) -> Recognizer:
+        """Speech to text."""
+
+    @property
+    def detector(self) -> VoiceDetector:
+        """Speech or silence."""
+
+    @property
+    def end_of_turn(self) -> EndOfTurn | None:
+        """Finished, or only a pause."""

@@ -118,6 +118,12 @@ class UnsupportedCodec(ClientError):
     code = "unsupported_codec"
 
 
+class InputEmpty(ClientError):
+    """A commit without speech before it."""
+
+    code = "input_empty"
+
+
 class NotAvailable(ClientError):
     """A part of the protocol that this gateway is not configured for."""
 
@@ -286,6 +292,12 @@ class EngineTimeout(EngineFailed):
     """The engine made no progress in time."""
 
     code = "engine_stalled"
+
+
+class SpeechLost(EngineFailed):
+    """An utterance could not be turned into text."""
+
+    code = "asr_failed"
 
 
 class ContextOverflow(EngineFailed):

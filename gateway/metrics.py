@@ -58,6 +58,30 @@ class Metrics:
         self.ready = Gauge("stretto_ready", "1 while engines accept requests", registry=registry)
         self.gpu_used = Gauge("stretto_gpu_memory_used_bytes", "GPU memory in use (NVML)", ("gpu",), registry=registry)
         self.gpu_total = Gauge("stretto_gpu_memory_total_bytes", "GPU memory (NVML)", ("gpu",), registry=registry)
+        self.listening = ListeningMetrics(registry)
+
+
+class ListeningMetrics:
+    """The instruments of listening and of drafts."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.utterances = _counter(registry, "stretto_utterances", "Stretches of user speech by what became of them", ("outcome",))
+        self.end_wait = _histogram(registry, "stretto_end_of_turn_wait_seconds", "Silence that ended an utterance", ("why",))
+        self.final_transcript = _histogram(registry, "stretto_final_transcript_seconds", "End of speech to the final text of the utterance")
+        self.barge_ins = _counter(registry, "stretto_barge_ins", "Speech over a reply by what it was", ("outcome",))
+        self.barge_in_pause = _histogram(registry, "stretto_barge_in_pause_seconds", "Speech over a reply to the pause of its playout")
+        self.speculation = _counter(registry, "stretto_speculation", "Draft replies by what became of them", ("outcome",))
+        self.speculation_wasted = _counter(registry, "stretto_speculation_wasted_tokens", "Tokens of drafts that were thrown away")
+        self.audio_dropped = _counter(registry, "stretto_audio_in_dropped_seconds", "Microphone audio that was not listened to", ("why",))
+        self.ear_errors = _counter(registry, "stretto_ear_errors", "Failures of the engines of listening", ("ear", "kind"))
+
+
+def _histogram(registry: CollectorRegistry, name: str, text: str, labels: tuple[str, ...] = ()) -> Histogram:
+    return Histogram(name, text, labels, buckets=LATENCY_BUCKETS_S, registry=registry)
+
+
+def _counter(registry: CollectorRegistry, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
+    return Counter(name, text, labels, registry=registry)
 
 
 class TurnClock:

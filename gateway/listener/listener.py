@@ -1,0 +1,295 @@
+"""One microphone: audio in, voice and end-of-turn scores from the engines, texts from the recognizer; utterances out.
+
+`take` never waits. Everything it keeps is bounded and drops the oldest: the tape (an utterance and a little more), the detector's
+own backlog, the queue of finished utterances. What is decided is decided in `gateway/endpointing`; here are the tasks and the clocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import Literal
+
+from engine.api import Ears, EngineError
+from engine.audio_codecs.incoming import IncomingAudio
+from gateway.config import Settings
+from gateway.endpointing import Decision, EndLikely, Endpointer, NoiseHeard, SpeechResumed, SpeechStarted, TurnEnded
+from gateway.errors import InputEmpty, SpeechLost
+from gateway.events import AppendAudio, AudioIn
+from gateway.listener.readings import Readings
+from gateway.listener.tape import BYTES_PER_MS, MediaClock, Tape
+from gateway.listener.utterance import OpenUtterance, Owner, Utterance
+from gateway.metrics import ListeningMetrics
+
+FRAME_MS = 32  # of the detector
+TICK_S = 0.05  # how often an open utterance is looked after
+STALL_S = 3.0  # a detector that says nothing for so long may not keep an utterance open
+SLACK_MS = 4000  # tape behind an utterance: the detector's backlog, and the pause that ends it
+TAIL_MS = 300.0  # silence left behind an utterance; recognizers misread words cut at their last sound
+SHORTEST_MS = 100.0  # of a push-to-talk utterance
+WAITING = 8  # finished utterances whose text is awaited
+
+log = logging.getLogger("stretto.listener")
+
+
+class Listener:
+    """Use `run` as the task that owns its work; the rest is called by the session.
+
+    Raises `EngineSetupError` for a codec whose library is missing.
+    """
+
+    def __init__(
+        self,
+        stream_id: str,
+        audio_in: AudioIn,
+        mode: Literal["auto", "push_to_talk"],
+        settings: Settings,
+        ears: Ears,
+        metrics: ListeningMetrics,
+        now: Callable[[], float],
+        owner: Owner,
+    ) -> None:
+        self.language: str | None = None
+        self._stream_id = stream_id
+        self._audio_in = audio_in
+        self._mode = mode
+        self._endpointing, self._hearing = settings.endpointing, settings.hearing
+        self._ears, self._metrics, self._now, self._owner = ears, metrics, now, owner
+        self._incoming = IncomingAudio(audio_in.codec, audio_in.rate_hz)
+        self._clock = MediaClock()
+        self._tape = Tape(round(self._endpointing.longest_utterance_s * 1000) + self._hearing.preroll_ms + SLACK_MS)
+        self._endpointer = Endpointer(self._endpointing)
+        self._open: OpenUtterance | None = None
+        self._opened = asyncio.Event()
+        self._finished: asyncio.Queue[OpenUtterance] = asyncio.Queue(WAITING)
+        self._n_utterances = 0
+        self._is_muted = False
+        self._heard_s = now()
+        self._dropped_ms = 0
+        self._read_to_ms = 0.0
+        self._readings: Readings
+
+    async def run(self) -> None:
+        """Listen until cancelled; then nothing of it is left in the engines."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                self._readings = Readings(self._stream_id, self._ears, self._hearing, self._metrics, tasks)
+                tasks.create_task(self._hear(), name=f"{self._stream_id} hear")
+                tasks.create_task(self._watch(), name=f"{self._stream_id} watch ears")
+                tasks.create_task(self._finish(), name=f"{self._stream_id} final texts")
+        finally:
+            self._ears.detector.drop(self._stream_id)
+            if self._open is not None:
+                self._readings.cancel(self._open)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether somebody speaks now."""
+        return self._open is not None
+
+    def take(self, event: AppendAudio) -> None:
+        """Audio from the client. Corrupt packets are counted and skipped; half a sample at a frame's end is dropped."""
+        data = event.data[: len(event.data) // 2 * 2] if self._audio_in.codec == "pcm16" else event.data
+        if self._is_muted or not data:
+            return
+        try:
+            pcm = self._incoming.feed(data)
+        except EngineError as error:
+            self._metrics.ear_errors.labels("codec", error.kind).inc()
+            return
+        if self._owner.is_deaf:
+            pcm = bytes(len(pcm))
+        silence_ms = self._clock.arrive(event.pts_ms, self._tape.end_ms)
+        if silence_ms:
+            self._feed(bytes(int(silence_ms) * BYTES_PER_MS))
+        self._feed(pcm)
+        self._clock.took(self._length_ms(data, pcm), self._tape.end_ms, self._now())
+        if self._mode == "push_to_talk":
+            self._take_pushed()
+
+    def commit(self) -> None:
+        """What was said so far is an utterance. Raises `InputEmpty`."""
+        open_ = self._open
+        if self._mode == "push_to_talk":
+            if open_ is None or self._tape.end_ms - open_.from_ms < SHORTEST_MS:
+                raise InputEmpty(f"Less than {SHORTEST_MS:.0f} ms of audio came before the commit; expected speech.")
+            self._on_ended(open_, TurnEnded(self._tape.end_ms, 0.0, "forced"))
+            return
+        decisions = self._endpointer.force()
+        if not decisions:
+            raise InputEmpty("Nobody has spoken since the last utterance; expected speech before a commit.")
+        self._act(decisions)
+
+    def clear(self) -> None:
+        """Throw away what was said and is not an utterance yet."""
+        self._endpointer.reset()
+        if self._open is not None:
+            self._close("cleared")
+
+    def mute(self, *, on: bool) -> None:
+        """The microphone is off: what was said so far is all that will be said."""
+        self._is_muted = on
+        if on:
+            self._act(self._endpointer.force())
+
+    async def _hear(self) -> None:
+        async with aclosing(self._ears.detector.frames(self._stream_id)) as frames:
+            async for frame in frames:
+                self._heard_s = self._now()
+                self._act(self._endpointer.hear(frame.pts_ms, FRAME_MS, frame.probability))
+                if self._open is None:
+                    self._tape.forget_before(frame.pts_ms - self._hearing.preroll_ms)
+                else:
+                    self._read_along(self._open, self._endpointer.spoken_until_ms)
+
+    async def _watch(self) -> None:
+        """While somebody speaks: audio that fails to come is silence, and a detector that hangs does not keep us deaf."""
+        while True:
+            await self._opened.wait()
+            while self._open is not None:
+                await asyncio.sleep(TICK_S)
+                if self._mode == "push_to_talk":
+                    continue
+                missing_ms = self._clock.missing_ms(self._hearing.gap_ms, self._now())
+                if missing_ms >= 1:
+                    self._feed(bytes(int(missing_ms) * BYTES_PER_MS))
+                    self._clock.filled(int(missing_ms))
+                if self._now() - self._heard_s > STALL_S:
+                    log.warning("voice detector says nothing", extra={"session_id": self._stream_id, "waited_s": STALL_S})
+                    self._act(self._endpointer.force())
+            self._opened.clear()
+
+    async def _finish(self) -> None:
+        """Final texts, in the order in which the utterances ended."""
+        while True:
+            utterance = await self._finished.get()
+            text = await self._readings.final(utterance, self.language)
+            if text is None:
+                self._metrics.utterances.labels("failed").inc()
+                lost = SpeechLost("What was said could not be understood in time; please say it again.")
+                self._owner.on_nothing(utterance.number, "failed", lost)
+                continue
+            self._metrics.utterances.labels("text" if text[0] else "empty").inc()
+            self._metrics.final_transcript.observe(self._now() - utterance.ended_s)
+            self._owner.on_utterance(
+                Utterance(number=utterance.number, text=text[0], language=text[1], at_ms=utterance.at_ms, ended_s=utterance.ended_s)
+            )
+
+    def _length_ms(self, data: bytes, pcm: bytes) -> float:
+        """Media time of a client's audio; the resampler gives out a little less at first."""
+        match self._audio_in.codec:
+            case "pcm16":
+                return len(data) / 2 * 1000 / self._audio_in.rate_hz
+            case "g711u" | "g711a":
+                return len(data) / 8
+            case _:
+                return len(pcm) / BYTES_PER_MS
+
+    def _feed(self, pcm: bytes) -> None:
+        needed_from_ms = None if self._open is None else self._open.from_ms
+        lost_ms = self._tape.append(pcm, needed_from_ms=needed_from_ms)
+        if lost_ms:
+            self._metrics.audio_dropped.labels("too_long").inc(lost_ms / 1000)
+        if self._mode == "push_to_talk":
+            return
+        self._ears.detector.feed(self._stream_id, pcm)
+        dropped_ms = self._ears.detector.dropped_ms(self._stream_id)
+        if dropped_ms > self._dropped_ms:
+            self._metrics.audio_dropped.labels("behind").inc((dropped_ms - self._dropped_ms) / 1000)
+        self._dropped_ms = dropped_ms
+
+    def _take_pushed(self) -> None:
+        if self._open is None:
+            self._begin(max(0.0, self._tape.end_ms - FRAME_MS))
+        else:
+            self._read_along(self._open, self._tape.end_ms)
+
+    def _act(self, decisions: list[Decision]) -> None:
+        for decision in decisions:
+            match decision:
+                case SpeechStarted():
+                    self._begin(decision.at_ms)
+                    continue
+                case _ if self._open is None:
+                    continue
+                case EndLikely():
+                    self._on_likely(self._open, decision.at_ms)
+                case SpeechResumed():
+                    self._readings.forget_pause(self._open)
+                    self._owner.on_speech_resumed(self._open.number)
+                case TurnEnded():
+                    self._on_ended(self._open, decision)
+                case NoiseHeard():
+                    self._metrics.utterances.labels("noise").inc()
+                    self._close("noise")
+
+    def _begin(self, at_ms: float) -> None:
+        self._n_utterances += 1
+        from_ms = max(at_ms - self._hearing.preroll_ms, self._read_to_ms)  # no word is read twice
+        self._open = OpenUtterance(self._n_utterances, from_ms)
+        self._opened.set()
+        self._heard_s = self._now()
+        started_s = self._clock.loop_s(at_ms, self._now())
+        self._owner.on_speech_started(self._n_utterances, self._clock.client_ms(at_ms), started_s)
+
+    def _read_along(self, utterance: OpenUtterance, spoken_until_ms: float) -> None:
+        """Ask for a partial text when enough was said since the last one."""
+        is_due = spoken_until_ms - max(utterance.read_until_ms, utterance.from_ms) >= self._hearing.partial_ms
+        if is_due and not utterance.is_read and not utterance.is_paused:
+            until_ms = self._tape.end_ms
+            pcm = self._tape.cut(utterance.from_ms)
+            self._readings.read_partial(utterance, pcm, until_ms, self.language, self._on_partial)
+
+    def _on_partial(self, utterance: OpenUtterance) -> None:
+        if utterance is self._open:
+            self._owner.on_text(utterance.number, utterance.partial)
+
+    def _on_likely(self, utterance: OpenUtterance, at_ms: float) -> None:
+        utterance.likely_ended_s = self._clock.loop_s(at_ms, self._now())
+        self._readings.begin_pause(utterance)
+        if utterance.covers(at_ms):
+            self._tell_likely(utterance, utterance.partial)
+        pcm = self._tape.cut(utterance.from_ms)
+        self._readings.read_closing(utterance, pcm, self.language, self._on_closing)
+        self._readings.score(utterance, pcm, self._on_score)
+
+    def _on_closing(self, utterance: OpenUtterance, text: str) -> None:
+        if utterance is not self._open:
+            return
+        self._owner.on_text(utterance.number, text)
+        if utterance is self._open:
+            self._tell_likely(utterance, text)
+        if utterance is self._open:
+            self._act(self._endpointer.take_text(text))
+
+    def _on_score(self, utterance: OpenUtterance, score: float) -> None:
+        if utterance is self._open:
+            self._act(self._endpointer.score(score))
+
+    def _tell_likely(self, utterance: OpenUtterance, text: str) -> None:
+        self._owner.on_likely_end(utterance.number, text, ended_s=utterance.likely_ended_s)
+
+    def _on_ended(self, utterance: OpenUtterance, ended: TurnEnded) -> None:
+        self._open = None
+        self._read_to_ms = ended.at_ms
+        utterance.pcm = self._tape.cut(utterance.from_ms, ended.at_ms + TAIL_MS)
+        utterance.at_ms = self._clock.client_ms(ended.at_ms)
+        utterance.ended_s = self._clock.loop_s(ended.at_ms, self._now())
+        self._metrics.end_wait.labels(ended.why).observe(ended.waited_ms / 1000)
+        self._owner.on_speech_ended(utterance.number, utterance.at_ms)
+        if self._finished.full():
+            self._metrics.utterances.labels("crowded").inc()
+            self._readings.cancel(utterance)
+            self._owner.on_nothing(utterance.number, "crowded", SpeechLost("Too much was said before the last text was ready."))
+            return
+        self._finished.put_nowait(utterance)
+
+    def _close(self, why: Literal["noise", "cleared"]) -> None:
+        """The open utterance is none."""
+        utterance, self._open = self._open, None
+        if utterance is not None:
+            self._readings.cancel(utterance)
+            self._owner.on_speech_ended(utterance.number, self._clock.client_ms(self._endpointer.spoken_until_ms))
+            self._owner.on_nothing(utterance.number, why)

@@ -1,0 +1,133 @@
+"""The requests of one microphone to the recognizer and the end-of-turn model, and what becomes of their answers.
+
+Tasks belong to the listener's group. An answer to a pause that is over is forgotten; a failure is counted, and the final text is asked
+for again until its deadline, because the audio is still there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from engine.api import Ears, EngineError, Transcript, Transcription
+from gateway.config import HearingSettings
+from gateway.listener.utterance import OpenUtterance
+from gateway.metrics import ListeningMetrics
+
+RETRY_S = 0.25  # between two attempts for a final text while the recognizer restarts or is full
+
+
+class Readings:
+    """Asks; answers come by callback, on the loop, only while they are wanted."""
+
+    def __init__(self, stream_id: str, ears: Ears, settings: HearingSettings, metrics: ListeningMetrics, tasks: asyncio.TaskGroup) -> None:
+        self._stream_id = stream_id
+        self._ears, self._settings, self._metrics, self._tasks = ears, settings, metrics, tasks
+
+    def read_partial(
+        self,
+        utterance: OpenUtterance,
+        pcm: bytes,
+        until_ms: float,
+        language: str | None,
+        on_text: Callable[[OpenUtterance], None],
+    ) -> None:
+        """Text of what was said so far, into `utterance.partial`."""
+
+        async def read() -> None:
+            try:
+                transcript = await self._transcribe(utterance, pcm, language, is_final=False)
+            finally:
+                utterance.is_read = False
+                utterance.read_until_ms = until_ms
+            if transcript is not None and transcript.text:
+                utterance.partial = transcript.text
+                on_text(utterance)
+
+        utterance.is_read = True
+        self._spawn(utterance, read(), "partial")
+
+    def begin_pause(self, utterance: OpenUtterance) -> None:
+        """The speaker pauses: the closing text is asked for, which ends a partial reading on its way."""
+        utterance.is_paused = True
+        utterance.pause += 1
+
+    def forget_pause(self, utterance: OpenUtterance) -> None:
+        """The speaker goes on: what was asked in the pause is stale."""
+        utterance.is_paused = False
+        utterance.pause += 1
+        if utterance.closing is not None and not utterance.closing.done():
+            self._ears.recognizer.cancel(self._name(utterance))
+        utterance.closing, utterance.closing_text = None, None
+
+    def read_closing(
+        self, utterance: OpenUtterance, pcm: bytes, language: str | None, on_text: Callable[[OpenUtterance, str], None]
+    ) -> None:
+        """Text of the whole utterance, as if it were over; where it is, it is the final one."""
+        pause = utterance.pause
+
+        async def read() -> None:
+            transcript = await self._transcribe(utterance, pcm, language, is_final=True)
+            if transcript is not None and utterance.pause == pause:
+                utterance.closing_text = (transcript.text.strip(), transcript.language)
+                on_text(utterance, transcript.text.strip())
+
+        utterance.closing = self._spawn(utterance, read(), "closing text")
+
+    def score(self, utterance: OpenUtterance, pcm: bytes, on_score: Callable[[OpenUtterance, float], None]) -> None:
+        """How surely the speaker has finished; no answer in time is none."""
+        judge, pause = self._ears.end_of_turn, utterance.pause
+        if judge is None:
+            return
+
+        async def ask() -> None:
+            try:
+                async with asyncio.timeout(self._settings.score_s):
+                    score = await judge.score(pcm)
+            except (EngineError, TimeoutError) as error:
+                self._metrics.ear_errors.labels("end_of_turn", error.kind if isinstance(error, EngineError) else "stalled").inc()
+                return
+            if utterance.pause == pause:
+                on_score(utterance, score)
+
+        self._spawn(utterance, ask(), "end of turn")
+
+    async def final(self, utterance: OpenUtterance, language: str | None) -> tuple[str, str | None] | None:
+        """Text and language of a finished utterance; None when the recognizer gave none in time."""
+        try:
+            async with asyncio.timeout(self._settings.final_s):
+                if utterance.closing is not None:
+                    await asyncio.wait([utterance.closing])
+                while utterance.closing_text is None:
+                    transcript = await self._transcribe(utterance, utterance.pcm, language, is_final=True)
+                    if transcript is not None:
+                        return transcript.text.strip(), transcript.language
+                    await asyncio.sleep(RETRY_S)
+        except TimeoutError:
+            self.cancel(utterance)
+        return utterance.closing_text
+
+    def cancel(self, utterance: OpenUtterance) -> None:
+        """Nothing of an utterance is wanted any more."""
+        utterance.pause += 1
+        self._ears.recognizer.cancel(self._name(utterance))
+        for task in utterance.tasks:
+            task.cancel()
+
+    async def _transcribe(self, utterance: OpenUtterance, pcm: bytes, language: str | None, *, is_final: bool) -> Transcript | None:
+        wanted = Transcription(utterance=self._name(utterance), session=self._stream_id, pcm=pcm, language=language, is_final=is_final)
+        try:
+            return await self._ears.recognizer.transcribe(wanted)
+        except EngineError as error:
+            self._metrics.ear_errors.labels("asr", error.kind).inc()
+            return None
+
+    def _name(self, utterance: OpenUtterance) -> str:
+        return f"{self._stream_id}:{utterance.number}"
+
+    def _spawn(self, utterance: OpenUtterance, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:  # Any: asyncio's own
+        task = self._tasks.create_task(work, name=f"{self._stream_id} {what} {utterance.number}")
+        utterance.tasks.add(task)
+        task.add_done_callback(utterance.tasks.discard)
+        return task

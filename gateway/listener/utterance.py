@@ -1,0 +1,75 @@
+"""What the listener knows of one utterance, and what it tells the session."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from gateway.errors import StrettoError
+
+COVERED_MS = 120.0  # less than a syllable is missing: detectors hold on to a voice for so long after its end
+
+
+class Utterance(Struct, frozen=True, kw_only=True):
+    """A finished one. `text` may be empty: nobody spoke. `ended_s`: the end of speech on the loop's clock; `at_ms` on the client's."""
+
+    number: int
+    text: str
+    language: str | None
+    at_ms: int
+    ended_s: float
+
+
+class Owner(Protocol):
+    """The session, as the listener sees it. Everything returns at once."""
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether what is said now is not meant to be heard."""
+
+    def on_speech_started(self, number: int, at_ms: int, started_s: float) -> None:
+        """Somebody speaks."""
+
+    def on_text(self, number: int, text: str) -> None:
+        """What is understood so far."""
+
+    def on_likely_end(self, number: int, text: str, *, ended_s: float) -> None:
+        """All that was said so far is this text, and nothing follows now. Comes again with a better text."""
+
+    def on_speech_resumed(self, number: int) -> None:
+        """It was only a pause."""
+
+    def on_speech_ended(self, number: int, at_ms: int) -> None:
+        """The utterance is over; its text follows by `on_utterance` (or `on_nothing`)."""
+
+    def on_utterance(self, utterance: Utterance) -> None:
+        """The final text."""
+
+    def on_nothing(self, number: int, why: Literal["noise", "cleared", "failed", "crowded"], error: StrettoError | None = None) -> None:
+        """No text will come of it."""
+
+
+class OpenUtterance:
+    """One that is being spoken, or whose final text is awaited. Times ending in `_ms` are on the stream's clock, but for `at_ms`."""
+
+    def __init__(self, number: int, from_ms: float) -> None:
+        self.number = number
+        self.from_ms = from_ms
+        self.partial = ""
+        self.read_until_ms = from_ms  # what was asked for in the newest partial reading
+        self.is_read = False  # a partial reading is on its way
+        self.is_paused = False
+        self.pause = 0  # which pause this is; readings and scores of an earlier one are stale
+        self.likely_ended_s = 0.0
+        self.closing: asyncio.Task[None] | None = None
+        self.closing_text: tuple[str, str | None] | None = None
+        self.pcm = b""  # once it is over
+        self.at_ms = 0
+        self.ended_s = 0.0
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def covers(self, spoken_until_ms: float) -> bool:
+        """Whether the partial text holds all that was said."""
+        return bool(self.partial) and self.read_until_ms >= spoken_until_ms - COVERED_MS
