@@ -23,7 +23,8 @@ class Readings:
 
     def __init__(self, stream_id: str, ears: Ears, settings: HearingSettings, metrics: ListeningMetrics, tasks: asyncio.TaskGroup) -> None:
         self._stream_id = stream_id
-        self._ears, self._settings, self._metrics, self._tasks = ears, settings, metrics, tasks
+        self._ears, self._settings, self._metrics = ears, settings, metrics
+        self._tasks = tasks
 
     def read_partial(
         self,
