@@ -9,6 +9,7 @@ import time
 from typing import TextIO
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
+_STANDARD |= {"vllm_process_name"}  # vLLM puts it on every record of the process
 
 
 class JsonLines(logging.Formatter):
