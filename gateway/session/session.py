@@ -335,8 +335,9 @@ class Session:
         return self.conversation.continue_reply(turn)
 
     def _interrupt_all(self, reason: Literal["cancel", "text", "speech"]) -> None:
+        """Stop the floor turn, and what plays out in front of it unless its client keeps its own clock."""
         for turn, _ in list(self._live.values()):
-            if turn.plan.has_floor:
+            if turn.plan.has_floor and not (self.profile.is_clocked and turn.is_sent):
                 self._interrupt(turn, reason)
         self._floor = None
 
