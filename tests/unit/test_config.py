@@ -60,7 +60,7 @@ def test_every_key_of_the_default_file_is_explained() -> None:
         ({"server": {"port": 70000}}, "server.port: expected `int` <= 65535; got 70000"),
         ({"personas": {"a": {"instructions": "x", "zz": 1}}}, "unknown key personas.zz; valid here: instructions, language, voice"),
         ({"personas": {"a": {}}}, "personas"),
-        ({"llm": {"engine": "gpt"}}, "llm.engine: invalid enum value 'gpt', expected one of auto, fake, llamacpp, openai, vllm, vllm-serve"),
+        ({"llm": {"engine": "gpt"}}, "llm.engine: invalid enum value 'gpt', expected one of auto, fake, llamacpp, "),
         ({"tts": {"engines": ["gpt"]}}, "tts.engines: invalid enum value 'gpt', expected one of"),
         ({"server": {"host": "0.0.0.0"}}, "STRETTO_KEYS"),
         ({"server": {"tls_key": "k.pem"}}, "go together"),

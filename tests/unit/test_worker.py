@@ -49,7 +49,7 @@ async def first(stream: AsyncGenerator[Any, None]) -> Any:  # Any: a stage's own
 
 async def until(fact: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while not fact():  # noqa: ASYNC110  facts about processes have no event
+        while not fact():  # a poll: facts about processes have no event
             await asyncio.sleep(0.005)
 
 
