@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from engine.api import EngineSetupError
-from engine.vllm_args import Plan, plan, rules, signatures
-from engine.vllm_args.arguments import DEVICE, OPTIONAL, SHARED, Device
+from engine.vllm_args import Device, Plan, plan, rules, signatures
+from engine.vllm_args.arguments import DEVICE, OPTIONAL, SHARED
 
 RELEASES = signatures.table().releases
 
