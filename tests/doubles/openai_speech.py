@@ -7,6 +7,7 @@ import struct
 from collections import deque
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,7 @@ class SpeechServer:
         return response
 
 
+@lru_cache(maxsize=64)
 def make(kind: str, text: str, rate_hz: int) -> bytes:
     """The text as tones in one of the formats."""
     pcm = spoken_tones.speak(text, rate_hz)

@@ -73,7 +73,7 @@ class EdgeVoices:
         self._connections.expect()
 
     async def synthesize(self, synthesis: Synthesis) -> AsyncGenerator[SpeechChunk, None]:
-        """Stream the segment; nothing speakable gives no chunk. A cancel closes the connection within 50 ms.
+        """Stream the segment; nothing speakable gives no chunk. A cancel frees the voice at once; its connection is closed behind it.
 
         Raises, beside the promised errors, `SpeechCut` when some of it was let out before it broke off.
         """

@@ -6,7 +6,8 @@ import asyncio
 import ssl
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import aiohttp
 import certifi
@@ -107,6 +108,7 @@ class EdgeConnections:
         self._http: aiohttp.ClientSession | None = None
         self._spares: deque[_Spare] = deque()
         self._keepers: set[asyncio.Task[None]] = set()
+        self._closers: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         """Make ready to connect; nothing is sent yet."""
@@ -115,11 +117,10 @@ class EdgeConnections:
         self._http = aiohttp.ClientSession(connector=connector, trust_env=self._proxy is None, cookie_jar=aiohttp.DummyCookieJar())
 
     async def close(self) -> None:
-        """Close spares and the connector."""
-        keepers = list(self._keepers)
-        for keeper in keepers:
+        """Close spares, connections that are done with, and the connector: within 100 ms."""
+        for keeper in self._keepers:
             keeper.cancel()
-        await asyncio.gather(*keepers, return_exceptions=True)
+        await asyncio.gather(*self._keepers, *self._closers, return_exceptions=True)
         if self._http is not None:
             await self._http.close()
             self._http = None
@@ -131,9 +132,7 @@ class EdgeConnections:
         loop = asyncio.get_running_loop()
         spare = _Spare(loop.create_future(), asyncio.Event())
         self._spares.append(spare)
-        keeper = loop.create_task(self._keep(spare), name="edge-spare")
-        self._keepers.add(keeper)
-        keeper.add_done_callback(self._keepers.discard)
+        _own(self._keepers, self._keep(spare), "edge-spare")
 
     async def take(self) -> tuple[EdgeConnection, bool]:
         """A connection, and whether it had been waiting (it may have died meanwhile).
@@ -166,6 +165,10 @@ class EdgeConnections:
         """A spare had died while it waited: later ones wait less long."""
         age_s = asyncio.get_running_loop().time() - connection.opened_at
         self._spare_s = min(self._spare_s, max(1.0, 0.8 * age_s))
+
+    def retire(self, connection: EdgeConnection) -> None:
+        """Close a connection that is done with, in the background: a listener who left, or the next text, does not wait for it."""
+        _own(self._closers, connection.close(), "edge-close")
 
     async def _keep(self, spare: _Spare) -> None:
         """Owns a spare until it is taken or old."""
@@ -233,6 +236,13 @@ class EdgeConnections:
         refusal = failure(f"expected the service to upgrade to WebSocket, got HTTP {error.status}")
         refusal.retry_after_s = read_retry_after(headers.get("Retry-After"), self._wall())
         return refusal
+
+
+def _own(tasks: set[asyncio.Task[None]], work: Coroutine[Any, Any, None], name: str) -> None:  # Any: what coroutines send and yield
+    """Run `work` as one of `tasks`, for as long as it takes."""
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
 
 class _Refused(Exception):

@@ -57,7 +57,7 @@ class Recital:
             if (chunk := self._chunk(*self._hold.take_all(), last=True)) is not None:
                 yield chunk
         finally:
-            await connection.close()
+            self._connections.retire(connection)
 
     async def _begin(self, request: str) -> tuple[EdgeConnection, Message]:
         """Ask, and wait for the first sign of life; a spare that had died while it waited is replaced unnoticed."""
@@ -78,7 +78,7 @@ class Recital:
                 await connection.send(config_message(), request)
                 return await connection.receive()
         except BaseException:
-            await connection.close()
+            self._connections.retire(connection)
             raise
 
     async def _next(self, connection: EdgeConnection) -> Message:
