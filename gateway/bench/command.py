@@ -164,7 +164,7 @@ async def _warm_up(url: str, key: str | None, start: StartSession) -> None:
     async with connect(url, key=key, start=start) as conversation:
         reply = await conversation.text("Hello.")
         async for event in reply:
-            if isinstance(event, AudioFrame):
+            if isinstance(event, AudioFrame) and event.pts_ms == 0:  # once: more frames may be under way
                 await conversation.cancel(reply.turn)
             if isinstance(event, TurnDone) and event.status == "failed":
                 raise ConversationError("the warm-up turn failed; see the gateway's log")
