@@ -46,8 +46,7 @@ class Profile(Struct, frozen=True, kw_only=True):
 
     def prompt(self, rules: MarkupRules) -> str:
         """What the model is told: the instructions, and how to mark feelings where that is wanted."""
-        told = self.instructions
-        return f"{told}\n\n{emotion_instructions(rules, self.language)}" if self.emotion else told
+        return _told(self.instructions, rules, self.language, emotion=self.emotion)
 
     def updated(self, update: UpdateSession | RequestReply, voices: Synthesizer) -> Profile:
         """With the given settings changed, for the session or for one reply.
@@ -128,6 +127,15 @@ def started(start: StartSession, settings: Settings, voices: Synthesizer, rights
     )
 
 
+def persona_prompts(settings: Settings, rules: MarkupRules) -> tuple[str, ...]:
+    """What the model is told by sessions that ask for nothing, and by each persona: worth keeping in its prefix cache."""
+    prompts = []
+    for persona in (Persona(instructions=settings.instructions), *settings.personas.values()):
+        language = persona.language or settings.language
+        prompts.append(_told(persona.instructions, rules, language, emotion=settings.speech.emotion))
+    return tuple(prompts)
+
+
 def check_tools(tools: Sequence[Tool]) -> None:
     """Names, number and size. Raises `BadMessage`."""
     if len(tools) > MAX_TOOLS:
@@ -160,6 +168,10 @@ def _check_rights(rights: Rights, instructions: str | None, tools: Sequence[Tool
         raise NotPermitted("This key may not give instructions; expected none.")
     if tools and not rights.tools:
         raise NotPermitted("This key may not give tools; expected none.")
+
+
+def _told(instructions: str, rules: MarkupRules, language: str, *, emotion: bool) -> str:
+    return f"{instructions}\n\n{emotion_instructions(rules, language)}" if emotion else instructions
 
 
 def _persona(name: str | None, settings: Settings) -> Persona:

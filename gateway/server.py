@@ -36,7 +36,8 @@ from gateway.config import Settings
 from gateway.connection import Connection
 from gateway.errors import StrettoError, UnsupportedSubprotocol
 from gateway.metrics import Metrics
-from gateway.monitor import watch_engines, watch_gpu, watch_loop
+from gateway.monitor import keep_warm, watch_engines, watch_gpu, watch_loop
+from gateway.profile import persona_prompts
 from gateway.session import error_frame
 from gateway.sessions import Sessions
 from gateway.speech.markup import rules_from
@@ -92,6 +93,7 @@ class Gateway:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Engines started, sessions owned, monitors on; everything stopped in reverse. Raises `EngineSetupError`."""
+        personas = persona_prompts(self.settings, self.parts.rules)
         async with self.engines.running(), asyncio.TaskGroup() as tasks:
             tasks.create_task(self.sessions.run(), name="sessions")
             await self.sessions.started.wait()
@@ -99,6 +101,7 @@ class Gateway:
                 tasks.create_task(watch_loop(self.metrics), name="loop monitor"),
                 tasks.create_task(watch_engines(self.engines.health, self.admission, self.metrics), name="engine monitor"),
                 tasks.create_task(watch_gpu(self.metrics), name="gpu monitor"),
+                tasks.create_task(keep_warm(self.engines.model, self.admission, personas), name="warm-up"),
             ]
             self.admission.is_ready = self.engines.is_ready
             try:
