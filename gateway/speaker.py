@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from msgspec import Struct
 
 from engine.api import EngineError, EngineStalled, SpeechChunk, Style, Synthesis, Synthesizer, WordTiming
 from gateway.errors import SlowReader
-from gateway.events import AudioFrame, ErrorRaised, SegmentAudio, SegmentDone, SegmentStatus, Word
+from gateway.events import AudioFrame, ErrorRaised, SegmentAudio, SegmentDone, SegmentStatus, ServerEvent, Word
 from gateway.metrics import Metrics, TurnClock
-from gateway.outbox import Outbox
 from gateway.pacing import PlayoutClock, frame_ms
 from gateway.speech.captions import Heard
 from gateway.speech.stream import SpokenSegment
@@ -95,13 +94,17 @@ class Track:
 
 
 class Speaker:
-    """Speaks one turn. Time in seconds of `now()`; audio is mono s16le at `settings.sample_rate_hz`."""
+    """Speaks one turn. Time in seconds of `now()`; audio is mono s16le at `settings.sample_rate_hz`.
+
+    `put` sends a frame; nothing is played before `may_play` returns.
+    """
 
     def __init__(
         self,
         settings: SpeakerSettings,
         voices: Synthesizer,
-        outbox: Outbox,
+        put: Callable[[ServerEvent], None],
+        may_play: Callable[[], Awaitable[None]],
         metrics: Metrics,
         turn_clock: TurnClock,
         now: Callable[[], float],
@@ -111,7 +114,8 @@ class Speaker:
         self.tracks: list[Track] = []
         self._settings = settings
         self._voices = voices
-        self._outbox = outbox
+        self._put = put
+        self._may_play = may_play
         self._metrics = metrics
         self._turn_clock = turn_clock
         self._now = now
@@ -150,6 +154,7 @@ class Speaker:
 
     async def play(self) -> None:
         """Send each segment's audio when it is due. Raises `SlowReader` when the client's player stands still for too long."""
+        await self._may_play()
         while (track := await self._made.get()) is not None:
             await self._play(track)
             self._room.release()
@@ -221,7 +226,7 @@ class Speaker:
         log.warning("voice failed", extra={"turn_id": self._settings.turn, "kind": error.kind, "detail": str(error)})
         if error.kind != "no_voice":
             message = f"The voice failed on segment {track.segment.index}; its text was sent, the next segment goes on."
-            self._outbox.put(ErrorRaised(code="tts_failed", message=message, retryable=True, turn=self._settings.turn))
+            self._put(ErrorRaised(code="tts_failed", message=message, retryable=True, turn=self._settings.turn))
 
     async def _play(self, track: Track) -> None:
         settings = self._settings
@@ -235,7 +240,7 @@ class Speaker:
             length_ms = len(data) / self._bytes_per_ms
             stamp = track.at_ms if settings.debug_stamps else None
             pts_ms = round(self._sent_bytes / self._bytes_per_ms, 3)
-            self._outbox.put(AudioFrame(turn=settings.turn, index=track.segment.index, pts_ms=pts_ms, data=data, at_ms=stamp))
+            self._put(AudioFrame(turn=settings.turn, index=track.segment.index, pts_ms=pts_ms, data=data, at_ms=stamp))
             self._sent_bytes += len(data)
             self.clock.sent(length_ms, now)
             track.sent_ms += length_ms
@@ -247,12 +252,12 @@ class Speaker:
             track.start_ms = self.clock.sent_ms
         track.is_sent = True
         done = SegmentDone(turn=settings.turn, index=track.segment.index, audio_ms=round(track.sent_ms), status=track.status)
-        self._outbox.put(done)
+        self._put(done)
 
     def _announce(self, track: Track) -> None:
         words = tuple(Word(start_ms=w.start_ms, end_ms=w.end_ms, start=w.start, end=w.end) for w in track.words) or None
         spoken = track.segment.spoken.text
-        self._outbox.put(SegmentAudio(turn=self._settings.turn, index=track.segment.index, voice=track.voice, spoken=spoken, words=words))
+        self._put(SegmentAudio(turn=self._settings.turn, index=track.segment.index, voice=track.voice, spoken=spoken, words=words))
 
     async def _due(self) -> None:
         waits_since, heard_ms = self._now(), self.clock.played_ms(self._now())

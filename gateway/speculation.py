@@ -32,11 +32,18 @@ def is_same(one: str, two: str) -> bool:
 
 
 class Headroom:
-    """Replies and drafts of this process now. One for all sessions; whoever begins one, counts it and takes it away again."""
+    """Replies and drafts that the model works on now. One for all sessions of a process."""
 
     def __init__(self) -> None:
         self.n_replies = 0
         self.n_drafts = 0
+
+    def count(self, *, is_draft: bool, by: int) -> None:
+        """A request to the model begins (1) or is over (-1)."""
+        if is_draft:
+            self.n_drafts += by
+        else:
+            self.n_replies += by
 
     def admits_draft(self, settings: SpeculationSettings) -> bool:
         """Whether one more draft leaves the engine to those who are really waited for."""

@@ -11,8 +11,10 @@ from contextlib import aclosing
 
 from engine.api import Delta, EngineError, EngineStalled, FinishReason, Generation, Kept, Message, Prompt, Sampling, ToolCall, Usage
 from gateway.errors import ToolTimedOut
+from gateway.turn.gate import Gate
 from gateway.turn.plan import Parts, Plan
 
+DRAFT_PRIORITY = 10  # behind every reply that somebody waits for
 MAX_ROUNDS = 8  # calls in a row; the last round gets no tools, so that a model that loves calling must answer
 
 
@@ -24,6 +26,7 @@ class Asking:
         plan: Plan,
         parts: Parts,
         request_id: str,
+        gate: Gate,
         on_delta: Callable[[Delta], None],
         on_calls: Callable[[tuple[ToolCall, ...]], tuple[ToolCall, ...]],
         on_returned: Callable[[], None],
@@ -31,7 +34,7 @@ class Asking:
         self.usage = Usage()
         self.finish: FinishReason = "stop"
         self.request_id = request_id
-        self._plan, self._parts = plan, parts
+        self._plan, self._parts, self._gate = plan, parts, gate
         self._on_delta, self._on_calls, self._on_returned = on_delta, on_calls, on_returned
         self._prompt: Prompt | None = None
         self._deltas: list[Delta] = []
@@ -51,6 +54,7 @@ class Asking:
                 return
             said = "".join(delta.text for delta in self._deltas[self._round_from :])
             self._results.clear()
+            await self._gate.passed()  # the tools of a draft wait for its commit
             self._calls = self._on_calls(calls)
             if self._plan.tool_flow == "next_turn":
                 return
@@ -74,6 +78,11 @@ class Asking:
     def has_results(self) -> bool:
         """Whether nothing is waited for any more."""
         return len(self._results) >= len(self._calls)
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens the model has made so far."""
+        return sum(delta.n_tokens for delta in self._deltas)
 
     def raw_text(self) -> str:
         """Everything the model wrote, over all rounds."""
@@ -107,10 +116,13 @@ class Asking:
         kept = plan.kept if self._prompt is None else Kept(ids=self._prompt.ids, text=self._prompt.text)
         calls: list[ToolCall] = []
         wait_s = turn.first_delta_s
+        is_draft = not self._gate.is_open
+        self._parts.headroom.count(is_draft=is_draft, by=1)
         try:
             async with asyncio.timeout(wait_s) as deadline:
                 self._prompt = await self._parts.model.render(messages, tools, kept)
-                generation = Generation(request_id=self.request_id, prompt=self._prompt, sampling=sampling)
+                priority = DRAFT_PRIORITY if is_draft else 0
+                generation = Generation(request_id=self.request_id, prompt=self._prompt, sampling=sampling, priority=priority)
                 async with aclosing(self._parts.model.generate(generation)) as deltas:
                     async for delta in deltas:
                         wait_s = turn.next_delta_s
@@ -120,6 +132,7 @@ class Asking:
         except TimeoutError as error:
             raise EngineStalled(f"no text for {wait_s} s") from error
         finally:
+            self._parts.headroom.count(is_draft=is_draft, by=-1)
             self._parts.model.cancel(self.request_id)
         if not calls and not any(delta.text.strip() for delta in self._deltas[self._round_from :]):
             raise EngineError("the model ended its reply without a word")

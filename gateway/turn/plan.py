@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from engine.api import Kept, LanguageModel, Message, Synthesizer, ToolCall
+from engine.api import Ears, Kept, LanguageModel, Message, Synthesizer, ToolCall
 from gateway.config import Settings
 from gateway.events import AudioOut
-from gateway.metrics import Metrics
+from gateway.metrics import InputKind, Metrics
+from gateway.speculation import Headroom
 from gateway.speech.markup import MarkupRules
 
 Progress = Literal["first_sent", "tools_returned", "reply_sent"]
 
 
 class Parts(Struct, frozen=True, kw_only=True):
-    """What every turn of this process works with; `now` is the loop's clock in seconds, `rules` what marks the model may write."""
+    """What every turn of this process works with; `now` is the loop's clock in seconds, `rules` what marks the model may write.
+
+    `ears` None: this gateway takes no audio in.
+    """
 
     model: LanguageModel
     voices: Synthesizer
@@ -25,13 +29,16 @@ class Parts(Struct, frozen=True, kw_only=True):
     settings: Settings
     rules: MarkupRules
     now: Callable[[], float]
+    ears: Ears | None = None
+    headroom: Headroom = field(default_factory=Headroom)
 
 
 class Plan(Struct, frozen=True, kw_only=True):
     """What this turn is to do. `say`: speak this text instead of asking the model with `messages`.
 
     `has_floor` False: an out-of-band reply beside the conversation. `lead_ms`: audio ahead of the listener, at most. `heard_wait_s`: how
-    long a stopped turn waits for the client's last word.
+    long a stopped turn waits for the client's last word. `started_s`: the commit, or the end of speech, on the loop's clock; None is now.
+    `draft`: which draft of its session this is, 0 for none.
     """
 
     number: int
@@ -50,6 +57,9 @@ class Plan(Struct, frozen=True, kw_only=True):
     kept: Kept | None = None
     say: str | None = None
     has_floor: bool = True
+    input: InputKind = "text"
+    started_s: float | None = None
+    draft: int = 0
 
 
 class SentCall(Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from functools import partial
 
 from engine.api import Delta, EngineError, Kept, ToolCall
 from gateway.errors import StrettoError, from_engine
@@ -18,6 +19,7 @@ from gateway.outbox import Outbox
 from gateway.speaker import Speaker, SpeakerSettings
 from gateway.speech.stream import SpokenSegment
 from gateway.turn.asking import Asking
+from gateway.turn.gate import Gate
 from gateway.turn.plan import Owner, Parts, Plan
 from gateway.turn.wording import Wording
 
@@ -25,22 +27,24 @@ log = logging.getLogger("stretto.turn")
 
 
 class Turn:
-    """One reply, as it is made, spoken and heard."""
+    """One reply, as it is made, spoken and heard. A draft (`plan.draft`) is made and held until `commit`, or until it is discarded."""
 
     def __init__(self, plan: Plan, parts: Parts, outbox: Outbox, owner: Owner) -> None:
         self.plan = plan
         self.number = plan.number
-        self.clock = TurnClock(parts.metrics, "text", parts.now())
+        self.clock = TurnClock(parts.metrics, plan.input, parts.now() if plan.started_s is None else plan.started_s)
         self.is_over = False
         self.is_stopped = False
         self.is_sent = False
-        self.request_id = f"{plan.session_id}-{plan.number}"
+        self.is_superseded = False
+        self.request_id = f"{plan.session_id}-{plan.number}" + (f"-draft{plan.draft}" if plan.draft else "")
         self._parts = parts
-        self._outbox = outbox
+        self._gate = Gate(outbox, is_open=not plan.draft)
         self._owner = owner
+        self._is_held = self._is_detached = False
         self._speaker = self._make_speaker() if plan.output == "audio" else None
-        self._wording = Wording(plan, parts, outbox, self.clock, self._on_segment, self._on_text_sent)
-        self._asking = Asking(plan, parts, self.request_id, self._on_delta, self._on_calls, self._on_returned)
+        self._wording = Wording(plan, parts, self._gate, self.clock, self._on_segment, self._on_text_sent)
+        self._asking = Asking(plan, parts, self.request_id, self._gate, self._on_delta, self._on_calls, self._on_returned)
         self._items = [(plan.reply_item_id, 0)]
         self._cut_ms: float | None = None
 
@@ -59,26 +63,65 @@ class Turn:
             return "failed"
         finally:
             self._wording.stop()
+        await self._gate.passed()
         self._finish_reply()
         if self._speaker is not None:
             await self._speaker.played_out(self._parts.settings.turn.heard_wait_s)
         self._end("completed")
         return "completed"
 
+    @property
+    def is_draft(self) -> bool:
+        """Whether nothing of it may leave yet."""
+        return not self._gate.is_open
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens the model has made for it so far."""
+        return self._asking.n_tokens
+
+    @property
+    def left_s(self) -> float | None:
+        """When the first sound (or text, where there is no sound) left, on the loop's clock."""
+        first_s = self.clock.first_segment_s if self._speaker is None else self.clock.first_audio_s
+        return None if first_s is None else self.clock.started_at + first_s
+
+    def commit(self, started_s: float) -> None:
+        """The draft is the reply: what was held leaves. `started_s`: the end of speech, from which its latencies count."""
+        self.clock.started_at = started_s
+        self._gate.open()
+
+    def discard(self) -> None:
+        """The draft is not wanted. The caller cancels the task."""
+        self.is_stopped = True
+        self._parts.model.cancel(self.request_id)
+        self._wording.stop()
+        self._gate.drop(self.number)
+
+    def hold(self) -> None:
+        """The client holds its player, because the user may be interrupting: the clock stands still."""
+        self._is_held = True
+        self._move_clock()
+
+    def release(self) -> None:
+        """It plays on."""
+        self._is_held = False
+        self._move_clock()
+
     def stop(self, reason: InterruptReason) -> None:
         """Stop everything of this turn that is still to leave, at once, and tell the client. The caller cancels the task."""
         self.is_stopped = True
         self._parts.model.cancel(self.request_id)
         self._wording.stop()
-        self._outbox.drop_turn(self.number)
-        self._outbox.put(Interrupted(turn=self.number, reason=reason))
+        self._gate.drop(self.number)
+        self._gate.put(Interrupted(turn=self.number, reason=reason))
         self._parts.metrics.interruptions.labels(reason).inc()
 
     async def settle(self, status: TurnStatus) -> None:
         """After an early end: wait for the client's last word (bounded), tell what was heard, and end the turn."""
         if self._speaker is not None:
             await self._speaker.settled(self.plan.heard_wait_s)
-            self._outbox.put(Heard(turn=self.number, heard_ms=self.heard_ms(), heard_text=self.heard_text()))
+            self._gate.put(Heard(turn=self.number, heard_ms=self.heard_ms(), heard_text=self.heard_text()))
         self._end(status)
 
     def report_playout(self, played_ms: object, *, final: bool) -> None:
@@ -94,14 +137,13 @@ class Turn:
 
     def detached(self) -> None:
         """Nobody reads: pacing stands still, generation goes on."""
-        if self._speaker is not None:
-            self._speaker.clock.pause(self._parts.now())
+        self._is_detached = True
+        self._move_clock()
 
     def attached(self) -> None:
         """Somebody reads again."""
-        if self._speaker is not None:
-            self._speaker.clock.resume(self._parts.now())
-            self._speaker.playout_moved()
+        self._is_detached = False
+        self._move_clock()
 
     def heard_ms(self) -> int:
         """Media milliseconds of this turn that were heard by now."""
@@ -151,6 +193,15 @@ class Turn:
         """Token ids of prompt and reply up to `raw_end`, for the next prompt's prefix."""
         return self._asking.kept_ids(raw_end)
 
+    def _move_clock(self) -> None:
+        if self._speaker is None:
+            return
+        if self._is_held or self._is_detached:
+            self._speaker.clock.pause(self._parts.now())
+        else:
+            self._speaker.clock.resume(self._parts.now())
+            self._speaker.playout_moved()
+
     async def _produce(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             name = f"{self.plan.session_id} turn {self.number}"
@@ -170,7 +221,7 @@ class Turn:
 
     def _on_delta(self, delta: Delta) -> None:
         if delta.n_tokens or delta.text:
-            self.clock.first_token(self._parts.now())
+            self._gate.do(partial(self.clock.first_token, self._parts.now()))
         self._wording.feed(delta)
 
     def _on_segment(self, segment: SpokenSegment) -> None:
@@ -179,14 +230,14 @@ class Turn:
 
     def _on_text_sent(self) -> None:
         if self._speaker is None:
-            self._owner.on_progress(self, "first_sent")
+            self._gate.do(partial(self._owner.on_progress, self, "first_sent"))
 
     def _on_calls(self, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
         self._wording.flush()
         sent = self._owner.on_calls(self, calls)
         for known in sent:
             call = known.call
-            self._outbox.put(
+            self._gate.put(
                 ToolCalled(turn=self.number, call_id=call.call_id, name=call.name, arguments=call.arguments, item_id=known.item_id)
             )
         return tuple(known.call for known in sent)
@@ -204,7 +255,7 @@ class Turn:
         tokens.labels("output").inc(usage.output_tokens)
         self.clock.reply_done(self._parts.now())
         self.is_sent = True
-        self._outbox.put(ReplyDone(turn=self.number, usage=info, cut="length" if self._asking.finish == "length" else None))
+        self._gate.put(ReplyDone(turn=self.number, usage=info, cut="length" if self._asking.finish == "length" else None))
         self._owner.on_progress(self, "reply_sent")
 
     def _fail(self, error: EngineError | StrettoError) -> None:
@@ -212,12 +263,12 @@ class Turn:
             self._parts.metrics.engine_errors.labels(error.kind).inc()
             log.warning("language model failed", extra={"turn_id": self.number, "kind": error.kind, "detail": str(error)})
             error = from_engine(error, self.number)
-        self._outbox.put(
+        self._gate.put(
             ErrorRaised(
                 code=error.code, message=str(error), retryable=error.retryable, retry_after_ms=error.retry_after_ms, turn=self.number
             )
         )
-        self._outbox.drop_turn(self.number)
+        self._gate.drop(self.number)
         if error.close is not None:
             raise error
 
@@ -226,7 +277,7 @@ class Turn:
         now = self._parts.now()
         self.clock.ended(now, status, wants_audio=self._speaker is not None)
         timeline = self.clock.timeline()
-        self._outbox.put(TurnDone(turn=self.number, status=status, timeline=timeline))
+        self._gate.put(TurnDone(turn=self.number, status=status, timeline=timeline))
         fields = {name: getattr(timeline, name) for name in timeline.__struct_fields__}
         log.info(
             "turn ended",
@@ -258,7 +309,8 @@ class Turn:
         return Speaker(
             speaking,
             self._parts.voices,
-            self._outbox,
+            self._gate.put,
+            self._gate.passed,
             self._parts.metrics,
             self.clock,
             self._parts.now,

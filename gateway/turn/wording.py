@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from engine.api import Delta
 from gateway.events import SegmentDecided, TextDelta
 from gateway.metrics import TurnClock
-from gateway.outbox import Outbox
 from gateway.speech.segmenter import SegmentOptions
 from gateway.speech.stream import Output, SpeechStream, SpokenSegment
+from gateway.turn.gate import Gate
 from gateway.turn.plan import Parts, Plan
 
 
@@ -21,7 +22,7 @@ class Wording:
         self,
         plan: Plan,
         parts: Parts,
-        outbox: Outbox,
+        gate: Gate,
         clock: TurnClock,
         on_segment: Callable[[SpokenSegment], None],
         on_text: Callable[[], None],
@@ -29,7 +30,7 @@ class Wording:
         options = SegmentOptions(early_first=parts.settings.speech.early_first_segment)
         self.n_segments = 0
         self._stream = SpeechStream(language=plan.language, rules=parts.rules, options=options)
-        self._plan, self._parts, self._outbox, self._clock = plan, parts, outbox, clock
+        self._plan, self._parts, self._gate, self._clock = plan, parts, gate, clock
         self._on_segment, self._on_text = on_segment, on_text
         self._captions: list[str] = []
         self._sent: list[str] = []
@@ -76,10 +77,10 @@ class Wording:
         stamp = delta_at * 1000 if self._parts.settings.server.debug_stamps else None
         emotion = None if segment.emotion is None else str(segment.emotion)
         number = self._plan.number
-        self._outbox.put(SegmentDecided(turn=number, index=segment.index, text=segment.text, cut=segment.cut, emotion=emotion, at_ms=stamp))
+        self._gate.put(SegmentDecided(turn=number, index=segment.index, text=segment.text, cut=segment.cut, emotion=emotion, at_ms=stamp))
         self.n_segments += 1
-        self._clock.segment(self._parts.now())
-        self._parts.metrics.segments.labels(segment.cut, segment.ends, segment.language).inc()
+        self._gate.do(partial(self._clock.segment, self._parts.now()))
+        self._gate.do(self._parts.metrics.segments.labels(segment.cut, segment.ends, segment.language).inc)
         self._on_segment(segment)
 
     def _caption_due(self) -> None:
@@ -99,7 +100,7 @@ class Wording:
         self._caption_at = self._parts.now()
         text = "".join(self._captions)
         self._sent.append(text)
-        self._outbox.put(TextDelta(turn=self._plan.number, text=text, tokens=self._caption_tokens))
+        self._gate.put(TextDelta(turn=self._plan.number, text=text, tokens=self._caption_tokens))
         self._captions, self._caption_tokens = [], 0
         self._on_text()
 
