@@ -28,12 +28,23 @@ class Crashed(StrettoError):
 
 
 class Entry:
-    """A session in the store; `token` is what its client must show to resume it, new at each attachment."""
+    """A session in the store; `token` is what its client must show to resume it, new at each attachment.
+
+    The token before it stays good until the attached client has said something: `session.ready` may have been lost on its way.
+    """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.token = secrets.token_urlsafe(16)
+        self.token_before = ""
         self.expiry: asyncio.TimerHandle | None = None
+
+    def opens(self, token: str) -> bool:
+        """Whether `token` resumes this session now; compared in constant time."""
+        given = token.encode("utf-8", "replace")
+        is_current = hmac.compare_digest(self.token.encode(), given)
+        is_before = hmac.compare_digest(self.token_before.encode(), given)
+        return is_current or (is_before and bool(self.token_before) and not self.session.has_spoken)
 
 
 class Sessions:
@@ -123,7 +134,7 @@ class Sessions:
         entry = self._entries.get(wish.session_id)
         if entry is None:
             return None
-        if not hmac.compare_digest(entry.token.encode(), wish.token.encode("utf-8", "replace")):
+        if not entry.opens(wish.token):
             raise ResumeDenied("The resume token does not fit this session.")
         if not entry.session.outbox.rewind(wish.last_seq):
             return None
@@ -131,7 +142,7 @@ class Sessions:
             entry.expiry.cancel()
             entry.expiry = None
             self.admission.detached -= 1
-        entry.token = secrets.token_urlsafe(16)
+        entry.token_before, entry.token = entry.token, secrets.token_urlsafe(16)
         log.info("session resumed", extra={"session_id": wish.session_id, "last_seq": wish.last_seq})
         return entry.session, entry.session.attach(), self._ready(entry, resumed=True)
 

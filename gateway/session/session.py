@@ -80,6 +80,7 @@ class Session:
         self._n_turns = 0
         self._is_draining = False
         self._closing = asyncio.Event()
+        self.has_spoken = False  # whether the attached client has sent anything since it attached
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._tasks: asyncio.TaskGroup
         self.conversation.seed(start.history)
@@ -118,6 +119,7 @@ class Session:
         if self.attachment is not None:
             self.attachment.end(Superseded("Another connection resumed this session."))
         self.attachment = Attachment()
+        self.has_spoken = False
         self.outbox.restart_waits()
         for turn, _ in self._live.values():
             turn.attached()
@@ -142,6 +144,7 @@ class Session:
 
         Client errors become `error` frames. Raises `StrettoError` with a close code when the connection must end.
         """
+        self.has_spoken = True
         if event.id is not None and not isinstance(event, Ping):
             if event.id in self._seen:
                 self.outbox.put(Ack(ref=event.id, repeated=True))
