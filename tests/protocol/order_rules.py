@@ -42,6 +42,7 @@ class OrderRules:
         self._ids: set[str] = set()
         self._ended: set[str] = set()
         self._items: set[str] = set()
+        self._deleted: set[str] = set()
         self._is_first = True
 
     def frame(self, frame: str | bytes) -> Json:
@@ -151,12 +152,17 @@ class OrderRules:
         self._hold(len(data) > 0 and len(data) % 2 == 0, f"a delta of {len(data)} bytes")
 
     def _item(self, kind: str, event: Json) -> None:
-        if kind in ("conversation.item.added", "conversation.item.done"):
+        """An item is added once and done once, behind one that was shown; a deleted one may be named and its id used again."""
+        if kind == "conversation.item.deleted":
+            self._items.discard(event["item_id"])
+            self._deleted.add(event["item_id"])
+        elif kind in ("conversation.item.added", "conversation.item.done"):
             previous, item_id = event["previous_item_id"], event["item"]["id"]
-            self._hold(previous is None or previous in self._items, f"previous_item_id {previous!r} was never shown")
-            known = item_id in self._items
-            self._hold(known is (kind == "conversation.item.done"), f"{kind}: {item_id} is {'known' if known else 'unknown'}")
-            self._items.add(item_id)
+            self._hold(previous is None or previous in self._items | self._deleted, f"previous_item_id {previous!r} was never shown")
+            is_known = item_id in self._items or (kind == "conversation.item.done" and item_id in self._deleted)
+            self._hold(is_known is (kind == "conversation.item.done"), f"{kind}: {item_id} is {'known' if is_known else 'unknown'}")
+            if kind == "conversation.item.added":
+                self._items.add(item_id)
 
     @staticmethod
     def _hold(is_right: bool, fault: str) -> None:
