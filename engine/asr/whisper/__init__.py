@@ -67,6 +67,7 @@ class Whisper:
     async def _serve(self, wanted: Transcription) -> Transcript:
         body = {
             "utterance": wanted.utterance,
+            "session": wanted.session,
             "pcm": wanted.pcm[: len(wanted.pcm) // 2 * 2],
             "language": wanted.language,
             "is_final": wanted.is_final,

@@ -1,7 +1,8 @@
 """From Whisper's tokens to text, and when not to believe it. Pure.
 
-Asked about noise or silence the model answers with what it saw most often in its training data. Source of the two thresholds: Radford et
-al. (2022), section 4.5.
+Asked about noise or silence the model answers with what it saw most often in its training data. It shows: with the base model and a window
+of 10 s, noises had a no-speech probability of 0.53 to 0.91 and a mean log-probability below -1.2; speech in noise as loud as itself (0 dB)
+had 0.01 to 0.19 and more than -1.5. Source of the method: Radford et al. (2022), section 4.5.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
-_NO_SPEECH = 0.6  # the model's own probability that nobody speaks, believed where it is unsure of its words too
+_NO_SPEECH = 0.4  # the model's own probability that nobody speaks, believed where it is unsure of its words too
 _UNSURE = -1.0  # mean log-probability of a token
+_GUESSED = -2.5  # and where it has no idea of its words at all
 _REPETITIVE = 2.4  # how far text may be compressed
 _TOKENS_PER_S = 12  # twice what a fast speaker says in a script with a token for each character
 _TOKENS_AT_LEAST = 12
@@ -39,7 +41,7 @@ def most_tokens(length_s: float) -> int:
 
 def is_silence(no_speech: float, mean_log_probability: float) -> bool:
     """Whether the model itself thinks that nobody speaks."""
-    return no_speech > _NO_SPEECH and mean_log_probability < _UNSURE
+    return (no_speech > _NO_SPEECH and mean_log_probability < _UNSURE) or mean_log_probability < _GUESSED
 
 
 def is_loop(text: str) -> bool:

@@ -10,7 +10,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
@@ -30,7 +30,7 @@ _SILENT = 0.001  # of full scale: below -60 dB there is nothing to understand
 _SHORTEST = RATE_HZ // 10  # a tenth of a second holds no word
 _SURE = 0.8  # from here on the language of an utterance is settled,
 _SURE_SAMPLES = 2 * RATE_HZ  # once there is that much of it
-_KEPT_UTTERANCES = 256
+_MOST_KEPT = 256  # utterances, and sessions
 _PROMPT_TOKENS = 4
 
 
@@ -47,17 +47,19 @@ class Request(msgspec.Struct, frozen=True):
     """An utterance so far: s16le at 16 kHz."""
 
     utterance: str
+    session: str
     pcm: bytes
     language: str | None
     is_final: bool
 
 
 class _Known(msgspec.Struct):
-    """What is settled about an utterance: up to which sample it was read, that text, its language."""
+    """What is settled about an utterance: the sample up to which it was read and that text, its language (else the last guess)."""
 
-    end: int = 0
-    text: str = ""
+    session: str = ""
+    settled: tuple[int, str] = (0, "")
     language: str | None = None
+    guess: str | None = None
 
 
 class WhisperStage:
@@ -67,12 +69,13 @@ class WhisperStage:
         wanted = msgspec.convert(setup, Setup)
         self.concurrency = wanted.parallel
         self._model = _load(wanted)
-        known = _languages(Path(wanted.folder))
+        known = _languages(Path(wanted.folder)) if self._model.is_multilingual else frozenset({"en"})
         unknown = [language for language in wanted.languages if language not in known]
         if unknown:
             raise EngineSetupError(f"asr.languages names {', '.join(unknown)}, the model knows {', '.join(sorted(known))}")
         self._known_languages, self._told_apart = known, frozenset(wanted.languages or known)
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[str, _Known] = OrderedDict()  # by utterance
+        self._spoken: OrderedDict[str, str] = OrderedDict()  # session -> the language it surely spoke last
         for _ in self._read_piece(np.full(RATE_HZ, 0.1, np.float32), _Known(language="en")):
             pass  # the first inference allocates: not in a conversation
 
@@ -83,27 +86,26 @@ class WhisperStage:
         """None after each step, at last the text and its language."""
         request = msgspec.convert(job.body, Request)
         samples = np.frombuffer(request.pcm, "<i2").astype(np.float32) / np.float32(32_768)
+        samples -= samples.mean() if len(samples) else 0  # an offset is no sound
         known = self._recall(request)
-        text = known.text
-        for start, end in list(split(samples, known.end)):
+        settled, text = known.settled
+        for start, end in split(samples, settled):
             for part in self._read_piece(samples[start:end], known):
                 if part is None:
                     yield None
                 else:
                     text = f"{text} {part}".strip()
             if end < len(samples):
-                known.end, known.text = end, text
+                known.settled = end, text
         if request.is_final:
             self._known.pop(request.utterance, None)
-        yield text, known.language
+        yield text, known.language or known.guess
 
     def _recall(self, request: Request) -> _Known:
-        known = self._known.pop(request.utterance, None) or _Known()
+        known = self._known.pop(request.utterance, None) or _Known(session=request.session)
         if request.language is not None:
             known.language = request.language if request.language in self._known_languages else None
-        self._known[request.utterance] = known
-        while len(self._known) > _KEPT_UTTERANCES:
-            self._known.popitem(last=False)
+        _keep(self._known, request.utterance, known)
         return known
 
     def _read_piece(self, samples: Floats, known: _Known) -> Iterator[str | None]:
@@ -118,20 +120,26 @@ class WhisperStage:
         yield self._write(encoded, language, len(samples) / RATE_HZ)
 
     def _tell_language(self, encoded: Any, n_samples: int, known: _Known) -> str:  # Any: CTranslate2 is not typed
-        scores = self._model.detect_language(encoded)[0]
-        language, probability = next((name[2:-2], p) for name, p in scores if name[2:-2] in self._told_apart)
+        scores = self._model.detect_language(encoded)[0] if self._model.is_multilingual else [("<|en|>", 1.0)]
+        language, probability = next((str(name[2:-2]), p) for name, p in scores if name[2:-2] in self._told_apart)
         if probability > _SURE and n_samples > _SURE_SAMPLES:
             known.language = language
-        return str(language)
+            _keep(self._spoken, known.session, language)
+        elif probability < _SURE:  # a short answer in a conversation: rather in the language spoken so far than in Welsh
+            language = self._spoken.get(known.session, language)
+        known.guess = language
+        return language
 
     def _write(self, encoded: Any, language: str, length_s: float) -> str:  # Any: CTranslate2 is not typed
-        prompt = ["<|startoftranscript|>", f"<|{language}|>", "<|transcribe|>", "<|notimestamps|>"]
+        task = [f"<|{language}|>", "<|transcribe|>"] if self._model.is_multilingual else []
+        prompt = ["<|startoftranscript|>", *task, "<|notimestamps|>"]
+        most = _PROMPT_TOKENS + most_tokens(length_s)
         for repeats_at in (0, 3):  # again without repeating three tokens, where the first answer was a loop
             (result,) = self._model.generate(
                 encoded,
                 [prompt],
                 beam_size=1,
-                max_length=_PROMPT_TOKENS + most_tokens(length_s),
+                max_length=most,
                 no_repeat_ngram_size=repeats_at,
                 return_scores=True,
                 return_no_speech_prob=True,
@@ -139,9 +147,20 @@ class WhisperStage:
             text = read(result.sequences[0])
             if is_silence(result.no_speech_prob, result.scores[0]):
                 return ""
-            if not is_loop(text):
+            if not is_loop(text) and _PROMPT_TOKENS + len(result.sequences[0]) < most:
                 return text
-        return ""
+        return "" if is_loop(text) else text
+
+
+T = TypeVar("T")
+
+
+def _keep(memory: OrderedDict[str, T], name: str, value: T) -> None:
+    """Remember what was used last."""
+    memory[name] = value
+    memory.move_to_end(name)
+    while len(memory) > _MOST_KEPT:
+        memory.popitem(last=False)
 
 
 def _load(wanted: Setup) -> Any:  # Any: CTranslate2 is not typed

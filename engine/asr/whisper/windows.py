@@ -1,7 +1,7 @@
 """How much audio goes into one inference. Pure.
 
-Whisper was trained on windows of 30 s. A shorter window costs in proportion and reads short speech as well, as long as silence
-follows the speech in it: with less than about a second of it the model repeats itself.
+Whisper was trained on windows of 30 s; the encoder's cost grows with the window. One of 10 s reads short speech as well, as long as silence
+follows the speech in it: with less than about a second of it, and in windows below 8 s, the model repeats itself ("No. No.").
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.mel import RATE_HZ, Floats
 
-WINDOWS_S = (5, 10, 15, 20, 30)
+WINDOWS_S = (10, 15, 20, 30)
 _SILENCE_S = 1  # of padding at least
 LONGEST = (WINDOWS_S[-1] - _SILENCE_S) * RATE_HZ  # samples of one inference
 _EARLIEST_CUT = 20 * RATE_HZ  # a long utterance is cut at its quietest place between here and `LONGEST`
