@@ -12,10 +12,11 @@ from pathlib import Path
 
 from engine.api import Ear, EngineSetupError, Health, LanguageModel, Synthesizer
 from engine.build_listening import Ears, build_ears, needed_by_ears
+from engine.build_voices import build_voices, needed_by_voices
 from engine.convert_gguf import SMOLLM2_FOLDER
 from engine.settings import EngineSettings
 from engine.vllm_args import Plan, plan
-from engine.weights import PIPER_JOE, SMOLLM2, Weights, fetch, locate
+from engine.weights import SMOLLM2, Weights, fetch, locate
 
 
 class Engines:
@@ -75,7 +76,7 @@ def build(settings: EngineSettings) -> Engines:
     Raises `EngineSetupError`: a package, a model file or a value is missing, with what to do.
     """
     model, why = _model(settings)
-    voices, notes = _voices(settings)
+    voices, notes = build_voices(settings, _need)
     ears, hearing = build_ears(settings)
     return Engines(model, voices, (f"language model: {model.name} ({why})", *notes, hearing), ears)
 
@@ -94,9 +95,7 @@ def needed_weights(settings: EngineSettings) -> tuple[Weights, ...]:
     needed = []
     if choose_model(settings)[0] == "llamacpp" and not settings.llm.model:
         needed.append(SMOLLM2)
-    if "piper" in settings.tts.engines:
-        needed.append(PIPER_JOE)
-    return (*needed, *needed_by_ears(settings))
+    return (*needed, *needed_by_voices(settings), *needed_by_ears(settings))
 
 
 def choose_model(settings: EngineSettings) -> tuple[str, str]:
@@ -127,7 +126,7 @@ def _has_gpu() -> bool:
 
 def _model(settings: EngineSettings) -> tuple[LanguageModel, str]:
     chosen, why = choose_model(settings)
-    makers = {"fake": _fake_model, "llamacpp": _llamacpp, "openai": _openai, "vllm": _vllm}
+    makers = {"fake": _fake_model, "llamacpp": _llamacpp, "openai": _openai, "vllm": _vllm, "vllm-serve": _vllm_serve}
     return makers[chosen](settings), why
 
 
@@ -180,6 +179,23 @@ def _openai(settings: EngineSettings) -> LanguageModel:
     )
 
 
+def _vllm_serve(settings: EngineSettings) -> LanguageModel:
+    _need("vllm", "vllm")
+    _need("httpx", "http")
+    from engine.llm.serving import ServedVllm
+
+    llm = settings.llm
+    return ServedVllm(vllm_plan(settings), settings.cache_path, first_s=llm.first_s, next_s=llm.next_s)
+
+
+def stop_served(settings: EngineSettings) -> int:
+    """End the vLLM servers that gateways with this cache folder left running; how many there were. Blocks for seconds."""
+    from engine.llm.serving import stop_all
+    from engine.llm.serving.model import FOLDER
+
+    return stop_all(settings.cache_path / FOLDER, within_s=15.0)
+
+
 def vllm_plan(settings: EngineSettings) -> Plan:
     """What vLLM would be asked to run; needs no vLLM. Raises `EngineSetupError`."""
     llm, converted = settings.llm, settings.cache_path / SMOLLM2_FOLDER
@@ -196,44 +212,6 @@ def vllm_plan(settings: EngineSettings) -> Plan:
         threads=llm.threads,
         cache_path=settings.cache_path,
     )
-
-
-def _voices(settings: EngineSettings) -> tuple[Synthesizer, tuple[str, ...]]:
-    from engine.tts.chain import VoiceChain
-
-    engines = [_voice(name, settings) for name in settings.tts.engines]
-    chain = VoiceChain(engines)
-    notes = [f"voices: {', '.join(engine.name for engine in engines)}, default {chain.voices()[0].id}"]
-    if not any("zh" in voice.languages for voice in chain.voices()):
-        notes.append("no Chinese voice here: Chinese replies are captioned, not spoken")
-    return chain, tuple(notes)
-
-
-def _voice(name: str, settings: EngineSettings) -> Synthesizer:
-    makers = {"fake": _fake_voice, "espeak": _espeak, "piper": _piper}
-    return makers[name](settings)
-
-
-def _fake_voice(settings: EngineSettings) -> Synthesizer:
-    from engine.fake import ScriptedVoice
-
-    return ScriptedVoice(first_chunk_ms=settings.fake.tts_first_chunk_ms, rtf=settings.fake.tts_rtf)
-
-
-def _espeak(settings: EngineSettings) -> Synthesizer:
-    _need("espeakng_loader", "local-tts")
-    from engine.tts.espeak import Espeak
-
-    return Espeak()
-
-
-def _piper(settings: EngineSettings) -> Synthesizer:
-    for module in ("piper", "onnxruntime"):
-        _need(module, "local-tts")
-    from engine.tts.piper import Piper
-
-    packaged = locate(PIPER_JOE, settings.cache_path) / PIPER_JOE.files[0].name
-    return Piper([packaged, *(Path(path).expanduser() for path in settings.tts.piper_voices)], settings.tts.threads)
 
 
 def _need(module: str, extra: str) -> None:

@@ -34,13 +34,71 @@ class LlmSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     vllm: dict[str, Any] = {}  # Any: vLLM's own engine arguments, checked by engine/vllm_args.py
 
 
-class TtsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which voices speak, in order of preference."""
+Seconds = Annotated[float, Meta(gt=0, le=120)]
+Streams = Annotated[int, Meta(ge=1, le=256)]
 
-    engines: tuple[Literal["piper", "espeak", "fake"], ...] = ("piper", "espeak")
+
+class EdgeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The edge voice service. `first_audio_s` runs from the request to the first sound and counts the connection; `next_s` between
+    two messages. `streams` at once, `waiting` more in line. `spare_s`: how long a connection opened ahead is kept."""
+
+    connect_s: Seconds = 2.0
+    first_audio_s: Seconds = 4.0
+    next_s: Seconds = 2.5
+    streams: Streams = 8
+    waiting: Annotated[int, Meta(ge=0, le=256)] = 16
+    open_ahead: bool = True
+    spare_s: Seconds = 20.0
+    proxy: str = ""
+
+
+class HttpVoice(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A voice of a speech server: the server's own `name` for it, and what it speaks, its own language first."""
+
+    name: str
+    languages: tuple[str, ...] = ("en",)
+
+
+class SpeechServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One server with `/v1/audio/speech`. `url` ends in `/v1`.
+
+    `key_variable`: the environment variable that holds its key. `pcm_rate_hz`: of headerless PCM (OpenAI's is 24,000). `instructions`:
+    the model reads feelings in words. `style_field`: the request field that takes the voice's own style name. `extra`: further fields of
+    the request. `first_audio_s` runs from the request to the first sound, `next_s` between two pieces.
+    """
+
+    url: str
+    voices: tuple[HttpVoice, ...]
+    model: str = ""
+    key_variable: str = ""
+    format: Literal["pcm", "wav", "mp3", "opus"] = "pcm"
+    pcm_rate_hz: Annotated[int, Meta(ge=8_000, le=96_000)] = 24_000
+    instructions: bool = False
+    style_field: str = ""
+    extra: dict[str, Any] = {}  # Any: the server's own fields, passed on
+    connect_s: Seconds = 2.0
+    first_audio_s: Seconds = 5.0
+    next_s: Seconds = 3.0
+    streams: Streams = 8
+    waiting: Annotated[int, Meta(ge=0, le=256)] = 16
+
+
+class TtsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which voices speak, in order of preference; `http` stands for all of `servers`.
+
+    `kokoro_voices`: names of packaged ones. `rest_s`: how long an engine that failed is left alone at first. `voice_table`: a file like
+    `configs/voices.toml`, which is the default.
+    """
+
+    engines: tuple[Literal["edge", "http", "kokoro", "piper", "espeak", "fake"], ...] = ("piper", "espeak")
     voice: str = ""
     piper_voices: tuple[str, ...] = ()
+    kokoro_voices: tuple[str, ...] = ("af_heart", "bf_emma", "am_michael")
     threads: PositiveInt = 1
+    rest_s: Seconds = 20.0
+    voice_table: str = ""
+    edge: EdgeSettings = EdgeSettings()
+    servers: dict[str, SpeechServer] = {}
 
 
 class AsrSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,7 +16,16 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta, Struct
 
-from engine.settings import AsrSettings, EngineSettings, FakeSettings, ListenSettings, LlmSettings, TtsSettings
+from engine.settings import (
+    AsrSettings,
+    EngineSettings,
+    FakeSettings,
+    HttpVoice,
+    ListenSettings,
+    LlmSettings,
+    SpeechServer,
+    TtsSettings,
+)
 
 
 class ConfigError(Exception):
@@ -279,9 +288,10 @@ def _explain(message: str, tree: Mapping[str, Any]) -> str:
 
 
 def _fields_of(section: str) -> tuple[str, ...]:
+    named = {"personas": Persona, "keys": KeySettings, "servers": SpeechServer, "voices": HttpVoice}  # tables of tables
     kind: Any = Settings
     for part in filter(None, section.split(".")):
-        kind = {"personas": Persona, "keys": KeySettings}.get(part) or {f.name: f.type for f in msgspec.structs.fields(kind)}[part]
+        kind = named.get(part) or {f.name: f.type for f in msgspec.structs.fields(kind)}[part]
     return tuple(f.name for f in msgspec.structs.fields(kind))
 
 

@@ -37,7 +37,7 @@ class Mp3Encoder:
         try:
             import lameenc  # LGPL-3.0, an extra
         except ImportError as error:
-            raise EngineSetupError("no MP3 encoder: install stretto[mp3]") from error
+            raise EngineSetupError("no MP3 encoder: install stretto[codecs]") from error
         self._encoder = lameenc.Encoder()
         self._encoder.set_bit_rate(bitrate_bps // 1000)
         self._encoder.set_in_sample_rate(sample_rate_hz)

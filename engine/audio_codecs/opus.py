@@ -141,7 +141,7 @@ def _load() -> Any:  # Any: a C library
     spec = importlib.util.find_spec("opuscodec")
     name = spec.origin if spec is not None else ctypes.util.find_library("opus")
     if name is None:
-        raise EngineSetupError("no Opus library: install stretto[opus], or the system package libopus0")
+        raise EngineSetupError("no Opus library: install stretto[codecs], or the system package libopus0")
     library = ctypes.CDLL(name)
     for create in (library.opus_encoder_create, library.opus_decoder_create):
         create.restype = ctypes.c_void_p

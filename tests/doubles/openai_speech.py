@@ -39,7 +39,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 TYPES = {"pcm": "audio/pcm", "wav": "audio/wav", "mp3": "audio/mpeg", "opus": "audio/ogg"}
 
 
-class SpeechServer:
+class FakeSpeechServer:
     """Serves on 127.0.0.1; answers by `script` in order, then well."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class SpeechServer:
         self.base_url = ""
 
     @asynccontextmanager
-    async def running(self) -> AsyncGenerator[SpeechServer, None]:
+    async def running(self) -> AsyncGenerator[FakeSpeechServer, None]:
         app = web.Application()
         app.router.add_post("/v1/audio/speech", self._on_speech)
         runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)

@@ -25,15 +25,14 @@ import numpy as np
 
 from engine.api import EngineError, SpeechChunk, Synthesis, Synthesizer
 from engine.audio_codecs.mp3 import Mp3Decoder
+from engine.settings import EdgeSettings, HttpVoice, SpeechServer
 from engine.tts.chain import VoiceChain
 from engine.tts.chain.breaker import BreakerSettings
 from engine.tts.edge import EdgeVoices
-from engine.tts.edge.settings import EdgeSettings
 from engine.tts.openai import HttpVoices
-from engine.tts.openai.settings import HttpSettings, HttpVoice
 from engine.tts.voice_table import TableVoice, VoiceTable
 from tests.doubles.edge_service import GOOD, Behavior, EdgeService
-from tests.doubles.openai_speech import Answer, SpeechServer
+from tests.doubles.openai_speech import Answer, FakeSpeechServer
 from tests.doubles.spoken_tones import listen, tone_of, words_of
 from tests.doubles.tone_voice import ToneVoice
 
@@ -114,10 +113,10 @@ async def first_audio() -> None:
                         await asyncio.sleep(pause_s)
                     got = await several(n, lambda v=voices: first_ms(v, ask(TEXT, ARIA)), pause_s)  # type: ignore[misc]  # bound now
                     print(f"| edge, {'opened ahead' if open_ahead else 'opened when needed'} | {row} | {got} |")
-    async with SpeechServer().running() as server:
+    async with FakeSpeechServer().running() as server:
         for kind in ("pcm", "wav", "mp3", "opus"):
             server.default = Answer(piece_bytes=4800, piece_s=0.001, format=kind)
-            settings = HttpSettings(base_url=server.base_url, voices=(HttpVoice(name="amy"),), format=kind)
+            settings = SpeechServer(url=server.base_url, voices=(HttpVoice(name="amy"),), format=kind)
             http = HttpVoices("studio", settings, {}, {})
             await http.start()
             print(f"| HTTP, {kind} | 0 ms | {await several(40, lambda h=http: first_ms(h, ask(TEXT, 'studio/amy')), 0.02)} |")  # type: ignore[misc]  # bound now
@@ -277,9 +276,9 @@ async def cancel() -> None:
                 await asyncio.sleep(0.001)
             seen.append((time.perf_counter() - started) * 1000)
         print(f"| edge | {row_of(closing)} | {row_of(seen)} |")
-    async with SpeechServer().running() as server:
+    async with FakeSpeechServer().running() as server:
         server.default = Answer(piece_s=0.05)
-        http = HttpVoices("studio", HttpSettings(base_url=server.base_url, voices=(HttpVoice(name="amy"),)), {}, {})
+        http = HttpVoices("studio", SpeechServer(url=server.base_url, voices=(HttpVoice(name="amy"),)), {}, {})
         await http.start()
         closing, seen = [], []
         for _ in range(30):

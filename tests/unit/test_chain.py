@@ -11,10 +11,10 @@ import pytest
 
 from engine.api import EngineBusy, EngineError, EngineNotReady, EngineStalled, SpeechChunk, Style, Synthesis, Synthesizer, VoiceUnavailable
 from engine.audio import peak
+from engine.settings import EdgeSettings
 from engine.tts.chain import VoiceChain
 from engine.tts.chain.breaker import BreakerSettings
 from engine.tts.edge import EdgeVoices
-from engine.tts.edge.settings import EdgeSettings
 from engine.tts.style import EmotionChange
 from engine.tts.voice_table import TableVoice, VoiceTable
 from tests.doubles.edge_service import Behavior, EdgeService

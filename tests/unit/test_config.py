@@ -13,6 +13,7 @@ from gateway.config import ConfigError, Settings, check, load
 from gateway.speech.markup import rules_from
 
 DEFAULT = Path(__file__).parents[2] / "configs" / "default.toml"
+FREE = ("personas", "keys", "llm.vllm", "llm.extra", "tts.servers", "speech.emotion_words")  # tables of the operator's own names
 
 
 def keys(kind: Any, prefix: str = "") -> set[str]:  # Any: msgspec's field types
@@ -28,7 +29,14 @@ def keys(kind: Any, prefix: str = "") -> set[str]:  # Any: msgspec's field types
 def written(tree: dict[str, Any], prefix: str = "") -> set[str]:
     found = set()
     for name, value in tree.items():
-        if isinstance(value, dict) and f"{prefix}{name}" not in ("personas", "keys", "llm.vllm", "llm.extra", "speech.emotion_words"):
+        if isinstance(value, dict) and f"{prefix}{name}" not in (
+            "personas",
+            "keys",
+            "llm.vllm",
+            "llm.extra",
+            "tts.servers",
+            "speech.emotion_words",
+        ):
             found |= written(value, f"{prefix}{name}.")
         else:
             found.add(prefix + name)
@@ -62,6 +70,12 @@ def test_every_key_of_the_default_file_is_explained() -> None:
         ({"personas": {"a": {}}}, "personas"),
         ({"llm": {"engine": "gpt"}}, "llm.engine: invalid enum value 'gpt', expected one of auto, fake, llamacpp, "),
         ({"tts": {"engines": ["gpt"]}}, "tts.engines: invalid enum value 'gpt', expected one of"),
+        ({"tts": {"edge": {"streams": 0}}}, "tts.edge.streams: expected `int` >= 1; got 0"),
+        (
+            {"tts": {"servers": {"a": {"url": "http://x/v1", "voices": [], "wrong": 1}}}},
+            "unknown key tts.servers.wrong; valid here: connect_s, ",
+        ),
+        ({"tts": {"servers": {"a": {"url": "http://x/v1", "voices": [{"nam": 1}]}}}}, "tts.servers.voices"),
         ({"server": {"host": "0.0.0.0"}}, "STRETTO_KEYS"),
         ({"server": {"tls_key": "k.pem"}}, "go together"),
         ({"session": {"text_bytes": 70000}}, "must be smaller than session.message_bytes"),

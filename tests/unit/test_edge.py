@@ -20,9 +20,9 @@ from engine.api import (
     VoiceUnavailable,
 )
 from engine.audio import peak
+from engine.settings import EdgeSettings
 from engine.tts.edge import EdgeVoices
 from engine.tts.edge.connections import EdgeRefused
-from engine.tts.edge.settings import EdgeSettings
 from engine.tts.lead import LEAD_MS
 from engine.tts.style import VoiceManner
 from tests.doubles.edge_service import Behavior, EdgeService, encode

@@ -16,7 +16,8 @@ from tests.e2e.local_engines import CACHE
 @pytest.mark.parametrize(
     ("phonemes", "clauses"),
     [
-        ("həlˈoʊ, hˌaʊ kæn aɪ hˈɛlp?", ["həlˈoʊ, hˌaʊ kæn aɪ hˈɛlp?"]),  # the first clause would be clipped
+        ("həlˈoʊ, hˌaʊ kæn aɪ hˈɛlp?", ["həlˈoʊ, ", "hˌaʊ kæn aɪ hˈɛlp?"]),
+        ("jˈɛs, hˌaʊ kæn aɪ hˈɛlp?", ["jˈɛs, hˌaʊ kæn aɪ hˈɛlp?"]),  # the first clause would be clipped
         ("wɛl lˈɛt miː sˈiː, ðə wˈɛðɚ ɪz fˈaɪn.", ["wɛl lˈɛt miː sˈiː, ", "ðə wˈɛðɚ ɪz fˈaɪn."]),
         ("ɑː ɑː ɑː ɑː ɑː. bɪ, bɪ, bɪ, bɪ, bɪ, bɪ.", ["ɑː ɑː ɑː ɑː ɑː. ", "bɪ, bɪ, bɪ, bɪ, bɪ, bɪ."]),
         ("", [""]),

@@ -9,10 +9,10 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from engine.api import EngineBusy, EngineError, EngineNotReady, SpeechChunk, SpeechCut, Style, Synthesis, VoiceUnavailable
+from engine.settings import HttpVoice, SpeechServer
 from engine.tts.openai import HttpVoices
-from engine.tts.openai.settings import HttpSettings, HttpVoice
 from engine.tts.style import EmotionChange, VoiceManner
-from tests.doubles.openai_speech import Answer, SpeechServer
+from tests.doubles.openai_speech import Answer, FakeSpeechServer
 from tests.doubles.spoken_tones import listen, tone_of, words_of
 
 TEXT = "Every sentence arrives whole, word after word."
@@ -20,18 +20,19 @@ TONES = [tone_of(word) for word in words_of(TEXT)]
 
 
 @asynccontextmanager
-async def http(**settings: object) -> AsyncGenerator[tuple[HttpVoices, SpeechServer], None]:
-    async with SpeechServer().running() as server:
+async def http(api_key: str = "", **settings: object) -> AsyncGenerator[tuple[HttpVoices, FakeSpeechServer], None]:
+    async with FakeSpeechServer().running() as server:
         options: dict[str, object] = {"connect_s": 1.0, "first_audio_s": 0.6, "next_s": 0.3, "model": "tts", **settings}
         voices = HttpVoices(
             "studio",
-            HttpSettings(
-                base_url=server.base_url,
+            SpeechServer(
+                url=server.base_url,
                 voices=(HttpVoice(name="amy"), HttpVoice(name="mei", languages=("zh",))),
                 **options,  # type: ignore[arg-type]  # keywords of the test
             ),
             {"studio/amy": VoiceManner(styles={"happy": "cheerful"})},
             {"sad": EmotionChange(rate=0.9, instructions="Speak sadly."), "happy": EmotionChange(rate=1.1, instructions="Speak happily.")},
+            api_key=api_key,
         )
         await voices.start()
         try:
@@ -144,7 +145,7 @@ async def test_a_failure_after_audio_is_a_cut(answer: Answer) -> None:
 
 
 async def test_no_server_at_all_is_typed() -> None:
-    voices = HttpVoices("studio", HttpSettings(base_url="http://127.0.0.1:9/v1", voices=(HttpVoice(name="a"),)), {}, {})
+    voices = HttpVoices("studio", SpeechServer(url="http://127.0.0.1:9/v1", voices=(HttpVoice(name="a"),)), {}, {})
     await voices.start()
     with pytest.raises(EngineNotReady):
         await collect(voices, ask(voice="studio/a"))

@@ -13,11 +13,11 @@ from contextlib import aclosing
 from edge_tts.constants import WSS_URL
 
 from engine.api import Health, SpeechChunk, Synthesis, Voice, VoiceUnavailable
+from engine.settings import EdgeSettings
 from engine.tts.edge.connections import EdgeConnections
 from engine.tts.edge.prosody import render
 from engine.tts.edge.protocol import ssml_message
 from engine.tts.edge.recital import Recital
-from engine.tts.edge.settings import EdgeSettings
 from engine.tts.script import can_read, scripts_of, speakable
 from engine.tts.slots import Slots
 from engine.tts.style import VoiceManner

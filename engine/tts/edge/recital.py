@@ -12,10 +12,10 @@ from engine.api import EngineError, EngineStalled, SpeechChunk, SpeechCut, Synth
 from engine.audio import Resampler, apply_gain
 from engine.audio_codecs.mp3 import ENCODER_DELAY_SAMPLES, Mp3Decoder
 from engine.audio_codecs.mp3_frames import FrameReader
+from engine.settings import EdgeSettings
 from engine.tts.edge.connections import ConnectionLost, EdgeConnection, EdgeConnections
 from engine.tts.edge.hold import WordHold
 from engine.tts.edge.protocol import SAMPLE_RATE_HZ, Audio, Message, Nothing, TurnEnd, Words, config_message
-from engine.tts.edge.settings import EdgeSettings
 from engine.tts.lead import LeadTrim
 from engine.tts.lengths import longest_ms
 from engine.tts.script import speakable

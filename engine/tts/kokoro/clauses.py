@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-_FIRST_SIGNS, _NEXT_SIGNS = 12, 60  # shortest clause: the first one is waited for, later ones sound better long
+_FIRST_SIGNS, _NEXT_SIGNS = 8, 60  # shortest clause ("həlˈoʊ, "): the first one is waited for, later ones sound better long
 _MARK = re.compile(r"[.!?;:,—…]+[\"”)]*\s*")
 _LONG_PAUSES = frozenset(".!?…")
 SENTENCE_PAUSE_MS, CLAUSE_PAUSE_MS = 250, 90  # the model's own silence at an end is trimmed, and this put in its place

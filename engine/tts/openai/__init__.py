@@ -28,10 +28,10 @@ from engine.api import (
 )
 from engine.audio import apply_gain, bytes_to_ms
 from engine.retry_after import read_retry_after
+from engine.settings import SpeechServer
 from engine.tts.lead import LeadTrim
 from engine.tts.lengths import longest_ms
 from engine.tts.openai.decoding import SpeechDecoder, UnexpectedAnswer
-from engine.tts.openai.settings import HttpSettings
 from engine.tts.script import can_read, scripts_of, speakable
 from engine.tts.slots import Slots
 from engine.tts.style import EmotionChange, VoiceManner
@@ -54,19 +54,22 @@ class HttpVoices:
     def __init__(
         self,
         name: str,
-        settings: HttpSettings,
+        settings: SpeechServer,
         manners: Mapping[str, VoiceManner],
         emotions: Mapping[str, EmotionChange],
+        *,
+        api_key: str = "",
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = name
+        self._api_key = api_key
         self._settings, self._manners, self._emotions, self._wall = settings, manners, emotions, wall
         self._by_id = {f"{name}/{voice.name}": voice for voice in settings.voices}
         self._slots = Slots(name, settings.streams, settings.waiting, settings.first_audio_s)
         self._http: httpx.AsyncClient | None = None
 
     async def start(self) -> None:
-        headers = {"Authorization": f"Bearer {self._settings.api_key}"} if self._settings.api_key else {}
+        headers = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=self._settings.streams, keepalive_expiry=_KEEP_IDLE_S)
         # Only the connection is timed by httpx; audio is timed here, with one deadline for the first and one for each next piece.
         timeout = httpx.Timeout(None, connect=self._settings.connect_s)
@@ -79,7 +82,7 @@ class HttpVoices:
 
     def health(self) -> Health:
         """Ready without having asked the server: each call finds out."""
-        return Health(ready=self._http is not None, detail=self._settings.base_url)
+        return Health(ready=self._http is not None, detail=self._settings.url)
 
     def voices(self) -> tuple[Voice, ...]:
         return tuple(Voice(id=key, languages=voice.languages, engine=self.name) for key, voice in self._by_id.items())
@@ -126,7 +129,7 @@ class HttpVoices:
             await _close(response)
 
     async def _ask(self, http: httpx.AsyncClient, synthesis: Synthesis, deadline: float) -> httpx.Response:
-        request = http.build_request("POST", f"{self._settings.base_url.rstrip('/')}/audio/speech", json=self._body(synthesis))
+        request = http.build_request("POST", f"{self._settings.url.rstrip('/')}/audio/speech", json=self._body(synthesis))
         try:
             async with asyncio.timeout_at(deadline):
                 response = await http.send(request, stream=True)

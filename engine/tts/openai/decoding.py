@@ -6,15 +6,15 @@ The bytes decide first (servers answer WAV when asked for headerless PCM), then 
 from __future__ import annotations
 
 from email.message import Message
-from typing import Protocol
+from typing import Literal, Protocol
 
 from engine.api import EngineError
 from engine.audio import Resampler
 from engine.audio_codecs.mp3 import Mp3Decoder
 from engine.audio_codecs.opus import OggOpusDecoder
 from engine.audio_codecs.wav import WavDecoder
-from engine.tts.openai.settings import AudioFormat
 
+AudioFormat = Literal["pcm", "wav", "mp3", "opus"]
 _BY_MAGIC: dict[bytes, AudioFormat] = {b"RIFF": "wav", b"OggS": "opus", b"ID3": "mp3"}
 _BY_TYPE: dict[str, AudioFormat] = {
     "audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/vnd.wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3",
