@@ -49,6 +49,10 @@ class History:
     def __len__(self) -> int:
         return len(self._items)
 
+    def has(self, item_id: str) -> bool:
+        """Whether there is such an item."""
+        return any(item.item_id == item_id for item in self._items)
+
     def find(self, item_id: str) -> Item:
         """The item. Raises `UnknownItem`."""
         return self._items[self._index(item_id)]

@@ -103,7 +103,11 @@ _SPECIAL: dict[State, dict[Event, tuple[State | None, Action]]] = {
     },
     S.THINKING: {E.FIRST_SENT: (S.SPEAKING, A.PROCEED)},
     S.SPEAKING: {E.SPEECH_STARTED: (S.HELD, A.HOLD)},
-    S.HELD: {E.SPEECH_DISMISSED: (S.SPEAKING, A.RELEASE), E.REPLY_SENT: (None, A.IGNORE)},
+    S.HELD: {
+        E.SPEECH_DISMISSED: (S.SPEAKING, A.RELEASE),
+        E.REPLY_SENT: (None, A.IGNORE),
+        E.PLAYED_OUT: (S.LISTENING, A.FINISH),  # the client had played its last sample when it was told to pause
+    },
     S.AWAITING_TOOL: {
         E.SPEECH_STARTED: (S.HELD, A.HOLD),
         E.TOOL_CALLED: (None, A.IGNORE),

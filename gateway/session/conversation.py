@@ -142,6 +142,12 @@ class Conversation:
             self.write_down(turn, len(turn.raw_text()), is_final=False)
         return tuple(sent)
 
+    def forget(self, turn: Turn, item_id: str) -> None:
+        """An utterance that goes on, and the reply it got too early, leave the conversation; they come back as one."""
+        for gone in (item_id, *(reply_id for reply_id, _, _ in turn.items())):
+            if self.history.has(gone):
+                self.history.delete(gone)
+
     def drop_calls(self, turn: Turn) -> None:
         """The turn is gone: its tools' results are not wanted any more."""
         self._calls.drop(turn.number)

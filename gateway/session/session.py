@@ -19,12 +19,15 @@ from gateway.errors import AlreadyStarted, Draining, NotAvailable, StrettoError,
 from gateway.events import (
     Ack,
     AddItem,
+    AppendAudio,
     Cancel,
     ClearInput,
     ClientEvent,
+    CommitInput,
     DeleteItem,
     GoingAway,
     ItemInfo,
+    Mute,
     Ping,
     Pong,
     ReportPlayout,
@@ -46,13 +49,13 @@ from gateway.profile import Profile
 from gateway.session.attachment import Attachment
 from gateway.session.conversation import Conversation
 from gateway.session.frames import error_frame
-from gateway.session.items import new_item_id
+from gateway.session.listening import Listening
+from gateway.session.planning import planned
 from gateway.turn import Parts, Plan, Progress, SentCall, Turn
 from gateway.turn_state import Action, Event, State
 
 REMEMBERED_IDS = 256  # a client that repeats a message does so right after a reconnect
 MAX_FLOORLESS = 4  # out-of-band replies at once: classifiers and summaries; each one is a model request beside the conversation
-CLOCK_LEAD_MS = 2000  # clients that do not report playout buffer for themselves
 
 _PROGRESS: dict[Progress, Event] = {
     "first_sent": Event.FIRST_SENT,
@@ -75,15 +78,16 @@ class Session:
         self.opened = asyncio.Event()
         self._parts = parts
         self._state = State.LISTENING
-        self._floor: Turn | None = None
+        self.floor: Turn | None = None  # the turn that has it; read by `listening`, as `n_turns` and `is_draining`
         self._live: dict[int, tuple[Turn, asyncio.Task[None]]] = {}
-        self._n_turns = 0
-        self._is_draining = False
+        self.n_turns = 0
+        self.is_draining = False
         self._closing = asyncio.Event()
         self.has_spoken = False  # whether the attached client has sent anything since it attached
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._tasks: asyncio.TaskGroup
         self.conversation.seed(start.history)
+        self._listening = None if parts.ears is None else Listening(self, start, parts, parts.ears)
 
     @property
     def history(self) -> History:
@@ -104,8 +108,11 @@ class Session:
         """Own the session's tasks until `close`; then stop them all. Raises what is our bug in a turn."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
+            listen = None if self._listening is None else tasks.create_task(self._listening.run(), name=f"{self.session_id} listening")
             self.opened.set()
             await self._closing.wait()
+            if listen is not None:
+                listen.cancel()
             for turn, task in self._live.values():
                 self._parts.model.cancel(turn.request_id)
                 task.cancel()
@@ -136,7 +143,7 @@ class Session:
 
     def drain(self, deadline_ms: int) -> None:
         """Tell the client that the server stops; running turns may finish, new ones are refused."""
-        self._is_draining = True
+        self.is_draining = True
         self.outbox.put(GoingAway(deadline_ms=deadline_ms))
 
     def receive(self, event: ClientEvent) -> None:
@@ -188,9 +195,13 @@ class Session:
                 self._on_tool_result(event)
             case UpdateSession():
                 self.profile = self.profile.updated(event, self._parts.voices)
+                if event.language is not None and self._listening is not None:
+                    self._listening.set_language(event.language)
                 return self.profile.described(event.id)
             case Ping():
                 return Pong(ref=event.id, t=event.t)
+            case AppendAudio() | CommitInput() | ClearInput() | Mute() if self._listening is not None:
+                self._listening.receive(event)
             case ClearInput():
                 pass  # nothing is buffered: what is to be thrown away is gone
             case StartSession():
@@ -202,23 +213,23 @@ class Session:
     def _on_text(self, event: SendText) -> ServerEvent:
         text = self.conversation.checked(event.text)
         self._refuse_while_draining()
-        self._apply(Event.TEXT, "text")
+        self.apply(Event.TEXT, "text")
         item = self.conversation.add_user(text)
-        return self._start_turn(self._plan(self.profile), TurnStarted(ref=event.id, turn=0, item_id=item.item_id))
+        return self._start_turn(self.plan(self.profile), TurnStarted(ref=event.id, turn=0, item_id=item.item_id))
 
     def _on_say(self, event: Say) -> ServerEvent:
         text = self.conversation.checked(event.text)
         self._refuse_while_draining()
-        self._apply(Event.REPLY_REQUESTED)
-        return self._start_turn(structs.replace(self._plan(self.profile), say=text), TurnStarted(ref=event.id, turn=0))
+        self.apply(Event.REPLY_REQUESTED)
+        return self._start_turn(structs.replace(self.plan(self.profile), say=text), TurnStarted(ref=event.id, turn=0))
 
     def _on_request(self, event: RequestReply) -> ServerEvent:
         """A reply to what the conversation holds, or out of band beside it."""
         self._refuse_while_draining()
         has_floor = event.conversation == "default"
-        plan = self._plan(self.profile.updated(event, self._parts.voices), event.input, has_floor=has_floor)
+        plan = self.plan(self.profile.updated(event, self._parts.voices), event.input, has_floor=has_floor)
         if has_floor:
-            self._apply(Event.REPLY_REQUESTED)
+            self.apply(Event.REPLY_REQUESTED)
         elif sum(not turn.plan.has_floor for turn, _ in self._live.values()) >= MAX_FLOORLESS:
             raise TooManyReplies(f"{MAX_FLOORLESS} out-of-band replies are on their way; expected to wait for one of them.")
         started = TurnStarted(ref=event.id, turn=0, conversation=None if has_floor else "none", metadata=event.metadata)
@@ -226,17 +237,17 @@ class Session:
 
     def _on_cancel(self, event: Cancel) -> None:
         """Stop a reply. One that merely plays out is left to a client that keeps its own clock (`item.truncate`)."""
-        if event.turn is not None and (self._floor is None or event.turn != self._floor.number):
+        if event.turn is not None and (self.floor is None or event.turn != self.floor.number):
             live = self._live.get(event.turn)
             if live is None or live[0].is_over or (self.profile.is_clocked and live[0].is_sent):
                 raise UnknownTurn(f"Turn {event.turn} is over or never was.")
             self._interrupt(live[0], "cancel")
-        elif self.profile.is_clocked and (self._floor is None or self._floor.is_sent):
+        elif self.profile.is_clocked and (self.floor is None or self.floor.is_sent):
             raise UnknownTurn("No reply is on its way.")
         elif self._state is State.LISTENING and self.is_busy:
             self._interrupt_all("cancel")
         else:
-            self._apply(Event.CANCELLED, "cancel")
+            self.apply(Event.CANCELLED, "cancel")
 
     def _on_tool_result(self, event: ToolResult) -> None:
         """Hand a result to the turn that waits; the last one lets it go on."""
@@ -249,10 +260,10 @@ class Session:
         live = self._live.get(event.turn)
         if live is not None:
             live[0].report_playout(event.played_ms, final=event.final)
-        elif not 0 < event.turn <= self._n_turns:
+        elif not 0 < event.turn <= self.n_turns:
             raise UnknownTurn(f"There was no turn {event.turn}.")
 
-    def _apply(self, event: Event, reason: Literal["cancel", "text", "speech"] = "cancel") -> None:
+    def apply(self, event: Event, reason: Literal["cancel", "text", "speech"] = "cancel") -> None:
         """Look the event up in the table and do what it says. Raises the refusals."""
         after, action = turn_state.decide(self._state, event)
         match action:
@@ -261,45 +272,61 @@ class Session:
             case Action.NO_TURN:
                 raise UnknownTurn("No reply is on its way.")
             case Action.REPLACE | Action.INTERRUPT:
+                self._drop_draft()
                 self._interrupt_all(reason)
             case Action.FINISH:
-                self._floor = None
-            case Action.BUG | Action.DROP | Action.HOLD | Action.RELEASE:
-                raise AssertionError(f"{event} in {self._state} cannot happen without audio in")
+                self.floor = None
+            case Action.DROP:
+                self._drop_draft()
+            case Action.HOLD if self._listening is not None and self.floor is not None:
+                self._listening.hold(self.floor)
+            case Action.RELEASE if self._listening is not None and self.floor is not None:
+                self._listening.release(self.floor)
+            case Action.BUG | Action.HOLD | Action.RELEASE:
+                raise AssertionError(f"{event} in {self._state} cannot happen")
         self._state = after
+        if action is Action.RELEASE and self.floor is not None and self.floor.is_sent:
+            self._state, _ = turn_state.decide(after, Event.REPLY_SENT)
 
-    def _plan(self, profile: Profile, given: tuple[ItemInfo, ...] | None = None, *, has_floor: bool = True) -> Plan:
-        settings = self._parts.settings
-        own = settings.turn.max_tokens
-        return Plan(
-            number=self._n_turns + 1,
-            session_id=self.session_id,
-            reply_item_id=new_item_id(),
-            language=profile.language,
-            voice=profile.voice,
-            output=profile.output,
-            audio_out=profile.audio_out,
-            max_tokens=own if profile.max_tokens is None else min(own, profile.max_tokens),
-            lead_ms=max(CLOCK_LEAD_MS, settings.session.lead_ms) if profile.is_clocked else settings.session.lead_ms,
-            heard_wait_s=0 if profile.is_clocked else settings.turn.heard_wait_s,
-            messages=self.conversation.context(given, profile.prompt(self._parts.rules), settings.session.context_tokens),
-            tools=profile.offered_tools(),
-            tool_flow=profile.tool_flow,
-            kept=self.history.kept,
-            has_floor=has_floor,
-        )
+    def _drop_draft(self) -> None:
+        if self._listening is not None:
+            self._listening.drop_draft()
+
+    def plan(self, profile: Profile, given: tuple[ItemInfo, ...] | None = None, *, has_floor: bool = True) -> Plan:
+        """What the next turn would be told, as things stand. Raises as `Conversation.context`."""
+        return planned(self.n_turns + 1, self.session_id, profile, self.conversation, self._parts, given, has_floor=has_floor)
 
     def _start_turn(self, plan: Plan, started: TurnStarted) -> ServerEvent:
         """Begin the planned turn; `started` lacks what only the turn knows."""
-        self._n_turns = plan.number
+        turn, task = self.draft(plan)
+        return self._adopt(turn, task, started)
+
+    def begin(self, plan: Plan, started: TurnStarted) -> Turn:
+        """Begin a turn that no client event asked for, and tell of it."""
+        turn, task = self.draft(plan)
+        self.adopt(turn, task, started)
+        return turn
+
+    def draft(self, plan: Plan) -> tuple[Turn, asyncio.Task[None]]:
+        """Begin to make the planned turn; it is none of the conversation's before `adopt`."""
         turn = Turn(plan, self._parts, self.outbox, self)
+        return turn, self._tasks.create_task(self._run_turn(turn), name=f"{self.session_id} turn {plan.number}")
+
+    def adopt(self, turn: Turn, task: asyncio.Task[None], started: TurnStarted) -> None:
+        """The turn is the conversation's next one: tell of it."""
+        self.outbox.put(self._adopt(turn, task, started))
+
+    def _adopt(self, turn: Turn, task: asyncio.Task[None], started: TurnStarted) -> ServerEvent:
+        plan = turn.plan
+        self.n_turns = plan.number
         after = self.conversation.open_reply(turn)
         if plan.has_floor:
-            self._floor = turn
+            self.floor = turn
         if self.attachment is None:
             turn.detached()
-        name = f"{self.session_id} turn {plan.number}"
-        self._live[plan.number] = (turn, self._tasks.create_task(self._run_turn(turn), name=name))
+        if self._listening is not None:
+            self._listening.turn_began()
+        self._live[plan.number] = (turn, task)
         return structs.replace(started, turn=plan.number, reply_id=plan.reply_item_id, after=after, output=plan.output)
 
     async def _run_turn(self, turn: Turn) -> None:
@@ -309,8 +336,10 @@ class Session:
             status = "failed"
             if self.attachment is not None:
                 self.attachment.end(error)
-        if turn is self._floor:
-            self._apply(Event.PLAYED_OUT if status == "completed" else Event.FAILED)
+        if self._listening is not None and self._listening.lost(turn):
+            return
+        if turn is self.floor:
+            self.apply(Event.PLAYED_OUT if status == "completed" else Event.FAILED)
         if status == "failed":
             self.conversation.drop_calls(turn)
             self.conversation.write_down(turn, turn.heard_raw_end(), is_final=False)
@@ -322,15 +351,15 @@ class Session:
         """Something of a turn left, or its tools returned."""
         if progress == "reply_sent":
             self.conversation.write_down(turn, turn.raw_end(), is_final=True)
-        if turn is self._floor:
-            self._apply(_PROGRESS[progress])
+        if turn is self.floor:
+            self.apply(_PROGRESS[progress])
             if progress == "tools_returned" and turn.is_heard:
-                self._apply(Event.FIRST_SENT)
+                self.apply(Event.FIRST_SENT)
 
     def on_calls(self, turn: Turn, calls: tuple[ToolCall, ...]) -> tuple[SentCall, ...]:
         """The model wants tools called: they get ids and items, and the floor waits."""
-        if turn is self._floor:
-            self._apply(Event.TOOL_CALLED)
+        if turn is self.floor:
+            self.apply(Event.TOOL_CALLED)
         return self.conversation.open_calls(turn, calls)
 
     def on_reply_continued(self, turn: Turn) -> str:
@@ -342,7 +371,7 @@ class Session:
         for turn, _ in list(self._live.values()):
             if turn.plan.has_floor and not (self.profile.is_clocked and turn.is_sent):
                 self._interrupt(turn, reason)
-        self._floor = None
+        self.floor = None
 
     def _interrupt(self, turn: Turn, reason: Literal["cancel", "text", "speech"]) -> None:
         """Stop a turn at once; history holds the estimate of what was heard until the client's last word."""
@@ -353,14 +382,17 @@ class Session:
         live_task.cancel()
         self.conversation.drop_calls(turn)
         self.conversation.write_down(turn, turn.heard_raw_end(), is_final=False)
-        settle = self._tasks.create_task(self._settle(turn, "interrupted"), name=f"{self.session_id} turn {turn.number} settle")
+        status: TurnStatus = "superseded" if turn.is_superseded else "interrupted"
+        settle = self._tasks.create_task(self._settle(turn, status), name=f"{self.session_id} turn {turn.number} settle")
         self._live[turn.number] = (turn, settle)
 
     async def _settle(self, turn: Turn, status: TurnStatus) -> None:
         await turn.settle(status)
         self.conversation.write_down(turn, turn.heard_raw_end(), is_final=True)
         self._live.pop(turn.number, None)
+        if self._listening is not None:
+            self._listening.history_cut()
 
     def _refuse_while_draining(self) -> None:
-        if self._is_draining:
+        if self.is_draining:
             raise Draining("The server is about to stop and starts no new turns; reconnect.", retry_after_ms=1000)

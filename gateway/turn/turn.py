@@ -153,6 +153,10 @@ class Turn:
         """Caption text heard by now."""
         return "" if self._speaker is None else "".join(heard.text for _, heard in self._speaker.heard(self._cut_ms))
 
+    def sounding_text(self) -> str:
+        """Caption text of the segments of which sound has left: what a microphone may pick up from the speaker."""
+        return "" if self._speaker is None else "".join(t.segment.text for t in self._speaker.tracks if t.start_ms is not None)
+
     def raw_text(self) -> str:
         """Everything the model wrote."""
         return self._asking.raw_text()

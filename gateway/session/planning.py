@@ -1,0 +1,43 @@
+"""What a turn is told: the session's settings, the conversation so far, and the server's bounds."""
+
+from __future__ import annotations
+
+from gateway.events import ItemInfo
+from gateway.profile import Profile
+from gateway.session.conversation import Conversation
+from gateway.session.items import new_item_id
+from gateway.turn import Parts, Plan
+
+CLOCK_LEAD_MS = 2000  # clients that do not report playout buffer for themselves
+
+
+def planned(
+    number: int,
+    session_id: str,
+    profile: Profile,
+    conversation: Conversation,
+    parts: Parts,
+    given: tuple[ItemInfo, ...] | None,
+    *,
+    has_floor: bool,
+) -> Plan:
+    """The plan of turn `number`; `given` replaces the conversation as its context. Raises as `Conversation.context`."""
+    settings = parts.settings
+    own = settings.turn.max_tokens
+    return Plan(
+        number=number,
+        session_id=session_id,
+        reply_item_id=new_item_id(),
+        language=profile.language,
+        voice=profile.voice,
+        output=profile.output,
+        audio_out=profile.audio_out,
+        max_tokens=own if profile.max_tokens is None else min(own, profile.max_tokens),
+        lead_ms=max(CLOCK_LEAD_MS, settings.session.lead_ms) if profile.is_clocked else settings.session.lead_ms,
+        heard_wait_s=0 if profile.is_clocked else settings.turn.heard_wait_s,
+        messages=conversation.context(given, profile.prompt(parts.rules), settings.session.context_tokens),
+        tools=profile.offered_tools(),
+        tool_flow=profile.tool_flow,
+        kept=conversation.history.kept,
+        has_floor=has_floor,
+    )
