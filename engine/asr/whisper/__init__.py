@@ -70,7 +70,6 @@ class Whisper:
             "session": wanted.session,
             "pcm": wanted.pcm[: len(wanted.pcm) // 2 * 2],
             "language": wanted.language,
-            "is_final": wanted.is_final,
         }
         priority = _FINAL if wanted.is_final else _PARTIAL
         async with aclosing(self._worker.stream(f"transcription {next(self._numbers)}", body, priority)) as steps:

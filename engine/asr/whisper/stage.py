@@ -50,7 +50,6 @@ class Request(msgspec.Struct, frozen=True):
     session: str
     pcm: bytes
     language: str | None
-    is_final: bool
 
 
 class _Known(msgspec.Struct):
@@ -97,8 +96,6 @@ class WhisperStage:
                     text = f"{text} {part}".strip()
             if end < len(samples):
                 known.settled = end, text
-        if request.is_final:
-            self._known.pop(request.utterance, None)
         yield text, known.language or known.guess
 
     def _recall(self, request: Request) -> _Known:
