@@ -2,6 +2,7 @@
 
     python -m tests.load.voices_bench first-audio     segment decided -> first word heard: edge double, HTTP double
     python -m tests.load.voices_bench local           the same for espeak-ng, Piper, Kokoro (needs their weights)
+    python -m tests.load.voices_bench round-trip      what Whisper understands of the local voices, alone and joined, and how loud they are
     python -m tests.load.voices_bench failures        1,000 segments with a service that fails in every known way 20 % of the time
     python -m tests.load.voices_bench cancel          how long a canceled voice stays busy
 
@@ -24,6 +25,7 @@ import edge_tts.communicate
 import numpy as np
 
 from engine.api import EngineError, SpeechChunk, Synthesis, Synthesizer
+from engine.audio import peak
 from engine.audio_codecs.mp3 import Mp3Decoder
 from engine.settings import EdgeSettings, HttpVoice, SpeechServer
 from engine.tts.chain import VoiceChain
@@ -164,6 +166,91 @@ async def _whole(engine: Synthesizer, synthesis: Synthesis) -> tuple[float, floa
     return first, (time.perf_counter() - started) * 1000, n_bytes / 48
 
 
+ENGLISH_LINES = (
+    "Of course, I can help you with that.",
+    "The weather will be sunny in the morning and rainy in the afternoon.",
+    "Please remember to bring your coat and a good book.",
+    "She opened the window, looked at the garden, and smiled.",
+    "We are going to meet at the station at half past seven.",
+    "I think the blue one looks better than the green one.",
+    "That is a very good question, let me think about it.",
+    "The museum is closed today, but the park is open.",
+    "My brother works in a small bakery near the river.",
+)
+CHINESE_LINES = (
+    "你好，今天天气怎么样？",
+    "我们下午一起去公园散步吧。",
+    "这本书非常有意思，你应该看看。",
+    "请把门关上，外面很冷。",
+    "他每天早上都喝一杯牛奶。",
+    "明天我要去北京开会。",
+)
+
+
+async def round_trip() -> None:
+    """Errors per word (Chinese: per character) of what Whisper hears, each segment alone and three joined as a listener hears them."""
+    from engine.api import Transcription
+    from engine.asr.whisper import Whisper
+    from engine.audio import Resampler
+    from engine.tts.kokoro import Kokoro
+    from engine.tts.piper import Piper
+    from engine.weights import KOKORO, PIPER_JOE, WHISPER_BASE
+    from tests.e2e.local_engines import weights
+
+    ear = Whisper(weights(WHISPER_BASE).parent)
+    await ear.start()
+
+    async def hear(pcm: bytes, language: str, name: str) -> list[str]:
+        resampler = Resampler(24_000, 16_000)
+        sound = bytes(16_000) + resampler.feed(pcm) + resampler.flush() + bytes(16_000)
+        transcript = await ear.transcribe(Transcription(utterance=name, session="bench", pcm=sound, language=language, is_final=True))
+        return _tokens(transcript.text if transcript else "", language)
+
+    print("| voice | segments | errors alone | errors joined | loudness of speech dBFS | peak |\n|---|---|---|---|---|---|")
+    for engine, voice, language, lines in (
+        (Piper([weights(PIPER_JOE)]), "piper/en_US-joe-medium", "en", ENGLISH_LINES),
+        (Kokoro(weights(KOKORO).parent, ("af_heart",)), "kokoro/af_heart", "en", ENGLISH_LINES),
+        (Kokoro(weights(KOKORO).parent, ("zf_xiaobei",)), "kokoro/zf_xiaobei", "zh", CHINESE_LINES),
+    ):
+        await engine.start()
+        sounds = [b"".join([c.pcm async for c in engine.synthesize(ask(line, voice, f"{i}"))]) for i, line in enumerate(lines)]
+        await engine.close()
+        errors = {1: 0, 3: 0}
+        for size in errors:
+            for at in range(0, len(lines), size):
+                heard = await hear(b"".join(sounds[at : at + size]), language, f"{voice}{size}{at}")
+                errors[size] += _distance(_tokens(" ".join(lines[at : at + size]), language), heard)
+        n, sound = len(_tokens(" ".join(lines), language)), b"".join(sounds)
+        print(f"| {voice} | {len(lines)} | {errors[1] / n:.1%} | {errors[3] / n:.1%} | {_loudness_db(sound):.1f} | {peak(sound):.2f} |")
+    await ear.close()
+
+
+def _tokens(text: str, language: str) -> list[str]:
+    """Words in small letters; Chinese as syllables, because Whisper mixes simplified and traditional characters."""
+    if language == "zh":
+        from pypinyin import lazy_pinyin
+
+        return [syllable for syllable in lazy_pinyin("".join(c for c in text if c.isalnum())) if syllable]
+    return "".join(c for c in text.lower().replace("-", " ") if c.isalnum() or c in " '").split()
+
+
+def _distance(want: Sequence[str], got: Sequence[str]) -> int:
+    """Levenshtein distance."""
+    row = list(range(len(got) + 1))
+    for i, word in enumerate(want, 1):
+        above, row = row, [i]
+        for j, other in enumerate(got, 1):
+            row.append(min(above[j] + 1, row[j - 1] + 1, above[j - 1] + (word != other)))
+    return row[-1]
+
+
+def _loudness_db(pcm: bytes) -> float:
+    """Level of the parts that are speech: 20 ms windows within 30 dB of the loudest."""
+    samples = np.frombuffer(pcm, "<i2").astype(float)[: len(pcm) // 960 * 480].reshape(-1, 480) / 32_768
+    power = (samples**2).mean(axis=1)
+    return float(10 * np.log10(power[power > power.max() / 1000].mean()))
+
+
 def _cpu_s(pid: int | None) -> float:
     """User and system time of a process. Source: proc(5)."""
     if pid is None:
@@ -295,7 +382,7 @@ async def cancel() -> None:
 
 
 def main() -> None:
-    known = {"first-audio": first_audio, "local": local, "failures": failures, "cancel": cancel}
+    known = {"first-audio": first_audio, "local": local, "round-trip": round_trip, "failures": failures, "cancel": cancel}
     chosen = known.get(sys.argv[1] if len(sys.argv) == 2 else "")
     if chosen is None:
         sys.exit(f"expected one of {', '.join(known)}")
