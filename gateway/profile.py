@@ -16,7 +16,7 @@ from engine.api import Synthesizer
 from gateway.auth import FULL_RIGHTS, Rights
 from gateway.config import Persona, Settings
 from gateway.errors import BadMessage, NotAvailable, NotPermitted, UnknownPersona, UnknownVoice, UnsupportedCodec
-from gateway.events import AudioOut, RequestReply, SessionUpdated, StartSession, Tool, UpdateSession
+from gateway.events import AudioIn, AudioOut, RequestReply, SessionUpdated, StartSession, Tool, UpdateSession
 from gateway.speech.markup import MarkupRules, emotion_instructions
 
 CHANGEABLE = ("instructions", "language", "voice", "output", "allow_barge_in", "tools", "tool_choice", "max_tokens")
@@ -92,8 +92,10 @@ class Profile(Struct, frozen=True, kw_only=True):
         )
 
 
-def started(start: StartSession, settings: Settings, voices: Synthesizer, rights: Rights = FULL_RIGHTS) -> Profile:
-    """The profile that `session.start` asks for, within the rights of its key.
+def started(
+    start: StartSession, settings: Settings, voices: Synthesizer, rights: Rights = FULL_RIGHTS, *, can_listen: bool = False
+) -> Profile:
+    """The profile that `session.start` asks for, within the rights of its key. `can_listen`: whether this gateway takes audio in.
 
     Raises `UnknownPersona`, `UnknownVoice`, `UnsupportedCodec`, `NotAvailable`, `NotPermitted`, `BadMessage`.
     """
@@ -108,7 +110,7 @@ def started(start: StartSession, settings: Settings, voices: Synthesizer, rights
     else:
         voice = voices.voices()[0].id if voices.voices() else ""
     if start.audio_in is not None:
-        raise NotAvailable("This gateway takes no audio in; expected session.start without `audio_in`.")
+        _check_audio_in(start.audio_in, can_listen=can_listen)
     _check_audio_out(start.audio_out)
     language = start.language or persona.language or settings.language
     _check_language(language)
@@ -194,6 +196,13 @@ def _check_voice(voice: str, voices: Synthesizer) -> None:
 def _check_language(language: str) -> None:
     if not 2 <= len(language) <= 35 or not language.replace("-", "").isalnum() or not language.isascii():
         raise BadMessage(f"language is {language[:40]!r}; expected a language tag such as `en` or `zh-CN`.")
+
+
+def _check_audio_in(wish: AudioIn, *, can_listen: bool) -> None:
+    if not can_listen:
+        raise NotAvailable("This gateway takes no audio in; expected session.start without `audio_in`.")
+    if wish.codec == "pcm16" and not 8000 <= wish.rate_hz <= 48_000:
+        raise UnsupportedCodec(f"audio_in.rate_hz is {wish.rate_hz}; expected 8000 to 48000.")
 
 
 def _check_audio_out(wish: AudioOut) -> None:

@@ -74,6 +74,7 @@ class Gateway:
             settings=settings,
             rules=rules_from(settings.speech),
             now=time.monotonic,  # the loop's own base, but to the microsecond: uvloop counts whole milliseconds
+            ears=engines.ears,
         )
         self.sessions = Sessions(self.parts, self.admission)
         self.access = auth.access(settings.server.keys, settings.server.origins, settings.server.hosts, settings.keys)

@@ -93,7 +93,7 @@ class Sessions:
         if self.admission.is_full():
             self._parts.metrics.refused.labels("full").inc()
             raise Overloaded("All places are taken; only clients that resume their session are let in.", retry_after_ms=5000)
-        wish = profile.started(start, self._parts.settings, self._parts.voices, rights)
+        wish = profile.started(start, self._parts.settings, self._parts.voices, rights, can_listen=self._parts.ears is not None)
         session = Session(f"sess_{secrets.token_hex(8)}", wish, start, self._parts)
         entry = Entry(session)
         self._entries[session.session_id] = entry
@@ -178,5 +178,6 @@ class Sessions:
                 lead_ms=settings.lead_ms, idle_s=settings.idle_s, message_bytes=settings.message_bytes, text_bytes=settings.text_bytes
             ),
             audio_out=entry.session.profile.audio_out,
+            audio_in=entry.session.audio_in,
             voices=tuple(VoiceInfo(id=voice.id, languages=voice.languages) for voice in self._parts.voices.voices()),
         )

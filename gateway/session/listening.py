@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, structs
 
-from engine.api import Ears, EngineError, Generation, Message, Sampling
+from engine.api import EngineError, EngineSetupError, Generation, Message, Sampling
 from gateway.endpointing import Reading, judge, read
-from gateway.errors import Draining, StrettoError
+from gateway.errors import Draining, NotAvailable, StrettoError, UnsupportedCodec
 from gateway.events import (
     AppendAudio,
     AudioIn,
@@ -54,23 +54,19 @@ class Asked(Struct, frozen=True):
 
 
 class Listening:
-    """What a session hears. `run` is its task; the listener calls the `on_` methods, the session `hold`, `release` and `drop_draft`."""
+    """What a session hears; nothing where the gateway has no ears.
 
-    def __init__(self, session: Session, start: StartSession, parts: Parts, ears: Ears) -> None:
+    `run` is its task; the listener calls the `on_` methods, the session `hold`, `release`, `drop_draft` and what else it must know.
+    Raises `UnsupportedCodec` where a codec's library is missing.
+    """
+
+    def __init__(self, session: Session, start: StartSession, parts: Parts) -> None:
         self._session, self._parts = session, parts
         self._listening = parts.metrics.listening
         self._is_pushed = start.turn_detection == "push_to_talk"
-        self._listener = Listener(
-            session.session_id,
-            start.audio_in or AudioIn(),
-            start.turn_detection,
-            parts.settings,
-            ears,
-            self._listening,
-            parts.now,
-            self,
-        )
-        self._listener.language = None if start.language is None else start.language.partition("-")[0].lower()
+        self.audio_in = None if parts.ears is None else start.audio_in or AudioIn()
+        self._listener = self._make_listener(start, parts)
+        self.set_language(start.language)
         self._speculation = Speculation(parts.settings.speculation)
         self._draft: tuple[Turn, str, asyncio.Task[None]] | None = None
         self._n_drafts = 0
@@ -89,26 +85,34 @@ class Listening:
         try:
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
-                tasks.create_task(self._listener.run(), name=f"{self._session.session_id} listen")
+                if self._listener is not None:
+                    tasks.create_task(self._listener.run(), name=f"{self._session.session_id} listen")
+                await asyncio.Event().wait()
         finally:
             self._stop_timer()
             self.drop_draft()
 
     def receive(self, event: AppendAudio | CommitInput | ClearInput | Mute) -> None:
-        """Act on a client's event. Raises `InputEmpty`."""
+        """Act on a client's event. Raises `InputEmpty`, and `NotAvailable` where nobody listens."""
+        listener = self._listener
+        if listener is None:
+            if not isinstance(event, ClearInput):  # what is to be thrown away is gone
+                raise NotAvailable("This gateway takes no audio in; expected `text`.")
+            return
         match event:
             case AppendAudio():
-                self._listener.take(event)
+                listener.take(event)
             case CommitInput():
-                self._listener.commit()
+                listener.commit()
             case ClearInput():
-                self._listener.clear()
+                listener.clear()
             case Mute():
-                self._listener.mute(on=event.on)
+                listener.mute(on=event.on)
 
-    def set_language(self, language: str) -> None:
-        """The client says which language is spoken from now on."""
-        self._listener.language = language.partition("-")[0].lower()
+    def set_language(self, language: str | None) -> None:
+        """The client says which language is spoken; without a word of it the recognizer finds out."""
+        if self._listener is not None and language is not None:
+            self._listener.language = language.partition("-")[0].lower()
 
     @property
     def is_deaf(self) -> bool:
@@ -221,7 +225,7 @@ class Listening:
     def warm_up(self) -> None:
         """Put the conversation into the engine's prefix cache, if nothing was asked for a while."""
         now = self._parts.now()
-        if now - self._warmed_s < self._parts.settings.hearing.warm_up_after_s:
+        if self._listener is None or now - self._warmed_s < self._parts.settings.hearing.warm_up_after_s:
             return
         self._warmed_s = now
         self._tasks.create_task(self._warm_up(), name=f"{self._session.session_id} warm-up")
@@ -235,6 +239,15 @@ class Listening:
         self._warmed_s = float("-inf")
         if self._session.state is State.LISTENING:
             self.warm_up()
+
+    def _make_listener(self, start: StartSession, parts: Parts) -> Listener | None:
+        if parts.ears is None or self.audio_in is None:
+            return None
+        session_id, mode = self._session.session_id, start.turn_detection
+        try:
+            return Listener(session_id, self.audio_in, mode, parts.settings, parts.ears, self._listening, parts.now, self)
+        except EngineSetupError as error:
+            raise UnsupportedCodec(f"audio_in.codec {self.audio_in.codec!r} is not available here; its library is missing.") from error
 
     def _judge(self, text: str, *, is_final: bool) -> None:
         """Whether the words stop the reply that is on its way."""

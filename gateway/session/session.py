@@ -20,6 +20,7 @@ from gateway.events import (
     Ack,
     AddItem,
     AppendAudio,
+    AudioIn,
     Cancel,
     ClearInput,
     ClientEvent,
@@ -87,12 +88,17 @@ class Session:
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._tasks: asyncio.TaskGroup
         self.conversation.seed(start.history)
-        self._listening = None if parts.ears is None else Listening(self, start, parts, parts.ears)
+        self._listening = Listening(self, start, parts)
 
     @property
     def history(self) -> History:
         """The items of the conversation."""
         return self.conversation.history
+
+    @property
+    def audio_in(self) -> AudioIn | None:
+        """What is taken from the client's microphone; None where nobody listens."""
+        return self._listening.audio_in
 
     @property
     def is_busy(self) -> bool:
@@ -108,11 +114,10 @@ class Session:
         """Own the session's tasks until `close`; then stop them all. Raises what is our bug in a turn."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            listen = None if self._listening is None else tasks.create_task(self._listening.run(), name=f"{self.session_id} listening")
+            listen = tasks.create_task(self._listening.run(), name=f"{self.session_id} listening")
             self.opened.set()
             await self._closing.wait()
-            if listen is not None:
-                listen.cancel()
+            listen.cancel()
             for turn, task in self._live.values():
                 self._parts.model.cancel(turn.request_id)
                 task.cancel()
@@ -195,15 +200,12 @@ class Session:
                 self._on_tool_result(event)
             case UpdateSession():
                 self.profile = self.profile.updated(event, self._parts.voices)
-                if event.language is not None and self._listening is not None:
-                    self._listening.set_language(event.language)
+                self._listening.set_language(event.language)
                 return self.profile.described(event.id)
             case Ping():
                 return Pong(ref=event.id, t=event.t)
-            case AppendAudio() | CommitInput() | ClearInput() | Mute() if self._listening is not None:
+            case AppendAudio() | CommitInput() | ClearInput() | Mute():
                 self._listening.receive(event)
-            case ClearInput():
-                pass  # nothing is buffered: what is to be thrown away is gone
             case StartSession():
                 raise AlreadyStarted("This connection has started its session already; expected session.update.")
             case _:
@@ -272,25 +274,21 @@ class Session:
             case Action.NO_TURN:
                 raise UnknownTurn("No reply is on its way.")
             case Action.REPLACE | Action.INTERRUPT:
-                self._drop_draft()
+                self._listening.drop_draft()
                 self._interrupt_all(reason)
             case Action.FINISH:
                 self.floor = None
             case Action.DROP:
-                self._drop_draft()
-            case Action.HOLD if self._listening is not None and self.floor is not None:
+                self._listening.drop_draft()
+            case Action.HOLD if self.floor is not None:
                 self._listening.hold(self.floor)
-            case Action.RELEASE if self._listening is not None and self.floor is not None:
+            case Action.RELEASE if self.floor is not None:
                 self._listening.release(self.floor)
             case Action.BUG | Action.HOLD | Action.RELEASE:
                 raise AssertionError(f"{event} in {self._state} cannot happen")
         self._state = after
         if action is Action.RELEASE and self.floor is not None and self.floor.is_sent:
             self._state, _ = turn_state.decide(after, Event.REPLY_SENT)
-
-    def _drop_draft(self) -> None:
-        if self._listening is not None:
-            self._listening.drop_draft()
 
     def plan(self, profile: Profile, given: tuple[ItemInfo, ...] | None = None, *, has_floor: bool = True) -> Plan:
         """What the next turn would be told, as things stand. Raises as `Conversation.context`."""
@@ -324,8 +322,7 @@ class Session:
             self.floor = turn
         if self.attachment is None:
             turn.detached()
-        if self._listening is not None:
-            self._listening.turn_began()
+        self._listening.turn_began()
         self._live[plan.number] = (turn, task)
         return structs.replace(started, turn=plan.number, reply_id=plan.reply_item_id, after=after, output=plan.output)
 
@@ -336,7 +333,7 @@ class Session:
             status = "failed"
             if self.attachment is not None:
                 self.attachment.end(error)
-        if self._listening is not None and self._listening.lost(turn):
+        if self._listening.lost(turn):
             return
         if turn is self.floor:
             self.apply(Event.PLAYED_OUT if status == "completed" else Event.FAILED)
@@ -390,8 +387,7 @@ class Session:
         await turn.settle(status)
         self.conversation.write_down(turn, turn.heard_raw_end(), is_final=True)
         self._live.pop(turn.number, None)
-        if self._listening is not None:
-            self._listening.history_cut()
+        self._listening.history_cut()
 
     def _refuse_while_draining(self) -> None:
         if self.is_draining:

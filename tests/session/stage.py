@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
+from engine.api import Ears
 from engine.fake import Script, ScriptedModel, ScriptedVoice
 from gateway import config
 from gateway.admission import Admission
@@ -91,6 +92,7 @@ async def stage(
     voice: ScriptedVoice | None = None,
     settings: dict[str, Any] | None = None,  # Any: a settings tree as TOML gives it
     start: StartSession | None = None,
+    ears: Ears | None = None,
 ) -> AsyncIterator[Stage]:
     """A running session store with one started session."""
     tree = config.check(settings or {})
@@ -99,7 +101,7 @@ async def stage(
     await model.start()
     await voice.start()
     loop = asyncio.get_running_loop()
-    parts = Parts(model=model, voices=voice, metrics=Metrics(CollectorRegistry()), settings=tree, rules=DEFAULT, now=loop.time)
+    parts = Parts(model=model, voices=voice, metrics=Metrics(CollectorRegistry()), settings=tree, rules=DEFAULT, now=loop.time, ears=ears)
     admission = Admission(tree.session.max_sessions)
     admission.is_ready = True
     sessions = Sessions(parts, admission)
