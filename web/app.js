@@ -1,130 +1,21 @@
-// The page: joins a session, a player and what is seen. The only file that touches the document.
+// The page: joins a session, a player, a microphone and what is seen. Only this file and those in page/ touch the document.
 
-import { Caption } from "./captions.js";
 import { Session } from "./client.js";
 import { plainWords } from "./errors.js";
+import { floorOf } from "./floor.js";
 import { languageName } from "./languages.js";
 import { keep, kept } from "./memory.js";
+import { Microphone } from "./microphone.js";
+import { Exchange } from "./page/exchange.js";
+import { bindButton } from "./page/microphone_button.js";
 import { Player, bindPlayer } from "./player.js";
-import { STAGES, place, summary, verdict } from "./timeline.js";
+import { Talking } from "./talking.js";
+import { Utterances } from "./utterances.js";
 
 const $ = (id) => document.getElementById(id);
 const CONNECTION = { connecting: "Connecting", open: "Connected", waiting: "Reconnecting", asleep: "Asleep", closed: "Offline" };
 const HISTORY_ITEMS = 20; // what a lost conversation is carried over with; well inside one message
 const NEAR_END_PX = 120; // closer to the end than this, the page follows the conversation
-
-// --- one exchange: what was asked, its reply, its times -----------------------------------------------------------------
-
-class Exchange {
-  caption = new Caption();
-  marks = {};
-  turn = null;
-  is_over = false;
-  #spans = [];
-
-  constructor(text, asked_at) {
-    this.text = text;
-    this.asked_at = asked_at;
-    this.element = $("exchange").content.firstElementChild.cloneNode(true);
-    this.#part("user-text").textContent = text;
-    this.#part("user").hidden = !text;
-    for (const { name, label } of STAGES) {
-      const stave = $("stave").content.firstElementChild.cloneNode(true);
-      stave.dataset.stage = name;
-      stave.querySelector(".stage").textContent = label;
-      this.#part("staves").append(stave);
-    }
-    this.#part("summary").textContent = summary(this.marks);
-  }
-
-  #part(name) {
-    return this.element.querySelector(`.${name}`);
-  }
-
-  /** Notes the moment of a stage, the first time it is reached. */
-  mark(name, at_ms) {
-    if (this.marks[name] !== undefined) return;
-    const ms = (this.marks[name] = Math.max(0, at_ms - this.asked_at));
-    const stave = this.element.querySelector(`[data-stage=${name}]`);
-    stave.style.setProperty("--at", `${place(ms)}%`);
-    stave.dataset.verdict = verdict(ms);
-    stave.querySelector(".value").textContent = `${Math.round(ms)} ms`;
-    this.#part("summary").textContent = summary(this.marks);
-    this.#part("strip").dataset.verdict = verdict(ms);
-  }
-
-  addDelta(event, now) {
-    this.mark("ttft", now);
-    this.caption.addDelta(event);
-    this.#part("tail").textContent = this.caption.tail;
-  }
-
-  addSegment(event, now) {
-    this.mark("segment", now);
-    this.caption.addSegment(event);
-    const span = document.createElement("span");
-    span.className = "segment";
-    span.textContent = event.text;
-    this.#spans[event.index] = span;
-    this.#part("segments").append(span);
-    this.#part("tail").textContent = this.caption.tail;
-  }
-
-  endSegment(event) {
-    this.caption.endSegment(event);
-    if (event.status === "no_voice") this.note("No voice here speaks this language, so it is shown only.");
-    if (event.status === "failed") this.note("The voice failed on a sentence, so it is shown only.");
-  }
-
-  /** Lights the caption up to what has been heard. */
-  light(position_ms) {
-    this.caption.litAt(position_ms).forEach((share, i) => {
-      const span = this.#spans[i];
-      const state = share >= 1 ? "spoken" : share > 0 ? "speaking" : "waiting";
-      if (span.dataset.state !== state) span.dataset.state = state;
-      if (state === "speaking") span.style.setProperty("--lit", `${(100 * share).toFixed(1)}%`);
-    });
-  }
-
-  /** Shows what was cut off: the caption after the first `n` characters. */
-  cutAt(n) {
-    let left = n;
-    for (const span of this.#spans) {
-      const heard = span.textContent.slice(0, Math.max(0, left));
-      const rest = span.textContent.slice(heard.length);
-      left -= span.textContent.length;
-      span.dataset.state = "spoken";
-      if (!rest) continue;
-      const cut = Object.assign(document.createElement("del"), { textContent: rest, className: heard || left + rest.length === 0 ? "first" : "" });
-      span.replaceChildren(heard, cut);
-    }
-    this.#part("tail").textContent = "";
-  }
-
-  note(text, action = null) {
-    const note = this.#part("note");
-    note.textContent = text;
-    note.hidden = false;
-    if (!action) return;
-    const button = Object.assign(document.createElement("button"), { type: "button", textContent: action.label, onclick: action.run });
-    note.append(" ", button);
-  }
-
-  fold() {
-    this.#part("strip").open = false;
-  }
-
-  finish() {
-    this.is_over = true;
-    this.#part("tail").textContent = "";
-  }
-
-  /** What the conversation holds of it, as items for a new session. */
-  get history() {
-    const heard = this.heard_text ?? this.caption.text;
-    return [{ role: "user", text: this.text }, { role: "assistant", text: heard }].filter((item) => item.text.trim());
-  }
-}
 
 // --- the page -----------------------------------------------------------------------------------------------------------
 
@@ -132,11 +23,14 @@ const exchanges = [];
 const byId = new Map(); // request id -> exchange that waits for its turn
 const byTurn = new Map();
 const session = new Session(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/v1/voice`, { key: kept("key"), start: startFields });
+const utterances = new Utterances();
+const talking = new Talking(session, new Microphone());
+const showButton = bindButton(talking);
 let player = null;
 let unbind = () => {};
 let isDrawing = false;
 let isLost = false;
-window.stretto = { session, exchanges, get player() { return player; } }; // for the browser's console
+window.stretto = { session, exchanges, talking, get player() { return player; } }; // for the browser's console
 
 function startFields() {
   const history = exchanges.filter((exchange) => exchange.turn !== null || exchange.is_over).flatMap((exchange) => exchange.history);
@@ -157,13 +51,22 @@ function ask(text) {
   showFloor();
 }
 
-function addExchange(text) {
+function addExchange(text, asked_at = performance.now()) {
   exchanges.at(-1)?.fold();
-  const exchange = new Exchange(text, performance.now());
+  const exchange = new Exchange(text, asked_at);
   exchanges.push(exchange);
   $("welcome").hidden = true;
   $("conversation").append(exchange.element);
   follow(true);
+  return exchange;
+}
+
+/** The exchange of a turn that nobody typed: what was said, or the assistant speaks by itself. */
+function addSpoken(turn) {
+  const utterance = utterances.answeredBy(turn);
+  const ended_at = utterance?.ended_at_ms ?? null;
+  const exchange = addExchange(utterance?.text ?? "", ended_at === null ? undefined : talking.microphone.momentOf(ended_at));
+  exchange.utterance = utterance?.number;
   return exchange;
 }
 
@@ -184,33 +87,37 @@ function stop() {
   session.cancel(exchange.turn).catch(() => {}); // it may have ended by itself meanwhile
 }
 
-/** Says whose turn it is, and offers to stop a reply that is on its way. */
+/** Says whose turn it is, what is heard, and offers to stop a reply that is on its way. */
 function showFloor() {
   const exchange = current();
-  const isSpeaking = Boolean(exchange && player?.isSounding(exchange.turn));
-  const floor = !exchange ? "user" : isSpeaking ? "assistant" : "thinking";
-  const words = {
-    user: session.state === "open" ? "Your turn" : "",
-    assistant: `${exchange?.voice ?? "The assistant"} is speaking`,
-    thinking: session.state === "open" ? (exchange?.marks.sound === undefined ? "Thinking" : "One moment") : "Waiting for the connection",
-  };
-  if (exchange && player && !player.isRunning && exchange.marks.audio !== undefined) words.thinking = "Tap or press a key to hear the reply";
+  const { mode, isMuted, microphone } = talking;
+  const { floor, words } = floorOf({
+    isConnected: session.state === "open",
+    exchange: exchange ? { isSpeaking: Boolean(player?.isSounding(exchange.turn)), hasAudio: exchange.marks.audio !== undefined, hasSounded: exchange.marks.sound !== undefined, voice: exchange.voice } : null,
+    isPaused: Boolean(player?.isPaused),
+    isLocked: Boolean(player && !player.isRunning),
+    isHearing: utterances.isHearing,
+    mode,
+    isMuted,
+    isSilenced: microphone.state === "silenced",
+  });
   $("floor").parentElement.dataset.floor = floor;
-  if ($("floor").textContent !== words[floor]) $("floor").textContent = words[floor];
+  if ($("floor").textContent !== words) $("floor").textContent = words;
   if ($("stop").hidden !== !exchange) $("stop").hidden = !exchange;
+  const { pending } = utterances;
+  $("hearing").hidden = !pending;
+  if ($("hearing").lastElementChild.textContent !== pending) $("hearing").lastElementChild.textContent = pending;
 }
 
-/** Draws frame by frame while a reply is under way: captions by the player's clock, loudness, whose turn it is. */
+/** Draws frame by frame while a reply is under way or the microphone is on: captions by the player's clock, loudness, whose turn it is. */
 function draw() {
   const exchange = current();
-  isDrawing = Boolean(exchange);
+  isDrawing = Boolean(exchange) || talking.mode !== "off";
   showFloor();
-  const level = exchange && player ? player.level() : 0;
+  const level = exchange && player?.isSounding(exchange.turn) ? player.level() : talking.isOn ? talking.microphone.level : 0;
   $("level").style.setProperty("--level", level.toFixed(2));
-  if (!exchange) return;
-  if (exchange.turn !== null) {
-    exchange.light(player ? player.position(exchange.turn) : Infinity);
-  }
+  if (!isDrawing) return;
+  if (exchange && exchange.turn !== null) exchange.light(player ? player.position(exchange.turn) : Infinity);
   requestAnimationFrame(draw);
 }
 
@@ -231,7 +138,7 @@ function showNotice(text, action = null) {
 
 const on = {
   "turn.started": (event) => {
-    const exchange = byId.get(event.ref) ?? addExchange("");
+    const exchange = byId.get(event.ref) ?? addSpoken(event.turn);
     byId.delete(event.ref);
     exchange.turn = event.turn;
     byTurn.set(event.turn, exchange);
@@ -254,13 +161,23 @@ const on = {
     exchange.cutAt(event.heard_text.length);
   },
   "turn.done": (event, exchange) => {
-    exchange.finish();
     byTurn.delete(event.turn);
+    if (event.status === "superseded") exchange.supersede();
+    exchange.finish();
     if (event.status === "completed") exchange.light(Infinity);
     if (event.status === "failed" && !exchange.has_note) exchange.note("This reply failed.", { label: "Ask again", run: () => ask(exchange.text) });
     showFloor();
   },
 };
+
+for (const type of ["speech.started", "speech.ended", "transcript"]) {
+  session.on(type, (event) => {
+    const { number, text } = utterances.take(event);
+    if (type === "transcript") exchanges.findLast((exchange) => exchange.utterance === number)?.setText(text);
+    showFloor();
+  });
+}
+session.on("playout.resume", () => utterances.dismiss());
 
 session.on("event", (event) => {
   const exchange = byTurn.get(event.turn);
@@ -269,7 +186,14 @@ session.on("event", (event) => {
 });
 
 session.on("session.ready", async (event) => {
-  if (!event.resumed) byTurn.clear();
+  if (!event.resumed) {
+    byTurn.clear();
+    utterances.reset();
+    for (const exchange of exchanges) exchange.utterance = undefined; // another session counts from 1 again
+    talking.restart();
+  }
+  if (!session.audio_in) talking.stop();
+  showButton(Boolean(session.audio_in));
   showNotice(isLost ? plainWords({ code: "session_lost" }) : "");
   isLost = false;
   showVoices(event.voices);
@@ -294,6 +218,7 @@ session.on("error", (error) => {
 session.on("state", (state) => {
   $("connection").textContent = CONNECTION[state];
   $("connection").dataset.state = state;
+  if (state === "asleep" || state === "closed") talking.stop(); // nobody listens any more
   showFloor();
 });
 
@@ -345,6 +270,19 @@ function showVoices(voices) {
   $("voice-field").hidden = voices.length === 0;
 }
 
+// --- the microphone -----------------------------------------------------------------------------------------------------
+
+talking.onchange = () => {
+  showButton(Boolean(session.audio_in));
+  if (talking.mode !== "off") startDrawing();
+  if (talking.mode === "opening") showNotice("");
+  if (talking.mode === "opening" && session.state === "asleep") session.reconnect();
+  showFloor();
+};
+talking.onhold = stop;
+talking.onfault = (error) => showNotice(plainWords(error));
+talking.microphone.ondevice = (label) => showNotice(`The microphone is another one now${label ? `: ${label}` : ""}.`);
+
 // --- what the person does -----------------------------------------------------------------------------------------------
 
 $("composer").addEventListener("submit", (event) => {
@@ -390,11 +328,16 @@ $("key-form").addEventListener("submit", (event) => {
   connect();
 });
 
-for (const gesture of ["pointerdown", "keydown"]) document.addEventListener(gesture, () => player?.unlock(), { passive: true });
+for (const gesture of ["pointerdown", "keydown"]) document.addEventListener(gesture, unlock, { passive: true });
 document.addEventListener("visibilitychange", () => document.hidden || session.reconnect());
 window.addEventListener("online", () => session.reconnect());
-window.addEventListener("pagehide", () => session.close());
+window.addEventListener("pagehide", () => session.close()); // and so the microphone
 window.addEventListener("pageshow", ({ persisted }) => persisted && connect());
+
+function unlock() {
+  player?.unlock();
+  talking.microphone.wake();
+}
 
 await makePlayer(24000); // before the first frame can come; the rate that the protocol has by default
 connect();

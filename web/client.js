@@ -19,6 +19,7 @@ import { Reply } from "./reply.js";
 const BACKOFF_MS = { first: 250, longest: 8000 }; // a tunnel is left within seconds; a restart takes a few
 const QUIET_MS = { ask: 10_000, give_up: 20_000 }; // while an answer is due: ping, then call the connection dead
 const WATCH_MS = 5_000;
+const MAX_UNSENT_BYTES = 64_000; // two seconds of speech at 16 kHz
 const MAX_PENDING = 256; // the server remembers as many ids
 const TURN_REQUESTS = new Set(["text", "say", "reply.create"]);
 const FINAL_CLOSES = {
@@ -42,7 +43,7 @@ export class Session {
     const { key = "", start = {}, max_attempts = Infinity } = options;
     const { WebSocket = globalThis.WebSocket, fetch = globalThis.fetch, clock = platformClock(), random = Math.random } = options;
     if (!WebSocket) throw new TypeError("no WebSocket here: pass one as `WebSocket`, or run Node with --experimental-websocket");
-    Object.assign(this, { url, key, id: "", voices: [], limits: null, audio_out: null, state: "closed", last_seq: 0 });
+    Object.assign(this, { url, key, id: "", voices: [], limits: null, audio_out: null, audio_in: null, state: "closed", last_seq: 0 });
     this.#start = typeof start === "function" ? start : () => start;
     this.#platform = { WebSocket, fetch, clock, random };
     this.#max_attempts = max_attempts;
@@ -129,6 +130,22 @@ export class Session {
   deleteItem(item_id) {
     return this.request("item.delete", { item_id });
   }
+
+  /** Sends what the microphone heard, in the format `audio_in` (null: nobody listens). Never waits; false: it was dropped, old speech is of no use. */
+  sendAudio(data, pts_ms) {
+    if (this.state !== "open" || this.#socket.bufferedAmount > MAX_UNSENT_BYTES) return false;
+    this.#socket.send(encode(message("audio", { data, pts_ms })));
+    return true;
+  }
+
+  /** What was said so far is an utterance: push-to-talk was released. */
+  commit = () => this.request("commit");
+
+  /** Throws away what was said and not yet answered. */
+  clear = () => this.request("clear");
+
+  /** The microphone is off, or on again. */
+  mute = (on) => this.request("mute", { on });
 
   /** Tells how much of a turn has been heard. Never waits; without a connection the newest report of each turn is kept. */
   reportPlayout(turn, played_ms, final = false) {
@@ -290,7 +307,8 @@ export class Session {
   #onReady(event) {
     const isNew = this.id !== "" && !event.resumed;
     if (!event.resumed) this.last_seq = 0;
-    Object.assign(this, { id: event.session_id, voices: event.voices, limits: event.limits, audio_out: event.audio_out });
+    const { session_id: id, voices, limits, audio_out, audio_in = null } = event;
+    Object.assign(this, { id, voices, limits, audio_out, audio_in });
     this.#token = event.resume_token;
     this.#attempts = 0;
     this.#last_error = "";

@@ -28,6 +28,14 @@ const WORDS = {
   superseded: "This conversation went on in another window. Reload the page to talk here.",
   session_lost: "The connection was away too long. Here we go again, from what you see.",
   unreachable: "The server cannot be reached.",
+  input_empty: "Nothing was heard. Hold the button while you talk.",
+  asr_failed: "That was not understood. Please say it again.",
+  microphone_denied: "This page may not use the microphone. Allow it beside the address of the page, then try again.",
+  microphone_insecure: "Browsers give a microphone only to https pages and to localhost.",
+  no_microphone: "There is no microphone here. Connect one and try again; typing works meanwhile.",
+  microphone_busy: "Another program holds the microphone. Close it there and try again.",
+  microphone_lost: "The microphone was taken away. Connect it, or another one, and press the button again.",
+  no_capture: "This browser cannot hear a microphone. Typing works.",
   no_worklet: "This browser plays sound only on https pages or on localhost, so you see captions alone.",
 };
 

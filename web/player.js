@@ -46,6 +46,10 @@ export class Player {
   #report = null; // newest from the worklet
   #mayPlay = true; // not paused
 
+  get isPaused() {
+    return !this.#mayPlay;
+  }
+
   /** Whether sound comes out; false until the first gesture on the page. */
   get isRunning() {
     return this.#context.state === "running";
@@ -95,6 +99,7 @@ export class Player {
   }
 
   resume() {
+    if (this.#mayPlay) return;
     this.#mayPlay = true;
     this.#node.port.postMessage({ resume: true });
     this.#ask();
@@ -105,6 +110,7 @@ export class Player {
     this.#turns.clear();
     this.#node.port.postMessage({ reset: true });
     this.#report = null;
+    this.resume();
   }
 
   /** Media milliseconds of the turn that have been heard by now. */
@@ -207,14 +213,27 @@ export class Player {
 
 /** Lets a session speak through a player, and the player report to the session. */
 export function bindPlayer(session, player) {
+  let paused = null;
+  const goOn = (turn) => {
+    if (turn !== paused) return; // a pause ends with its own turn: what comes next is heard
+    paused = null;
+    player.resume();
+  };
   player.onplayout = ({ turn, played_ms, final }) => session.reportPlayout(turn, played_ms, final);
   const stops = [
     session.on("session.ready", ({ resumed }) => resumed || player.reset()),
     session.on("audio", ({ turn, data }) => player.push(turn, data)),
     session.on("reply.done", ({ turn }) => player.end(turn)),
-    session.on("interrupted", ({ turn }) => player.flush(turn)),
-    session.on("playout.pause", () => player.pause()),
-    session.on("playout.resume", () => player.resume()),
+    session.on("interrupted", ({ turn }) => {
+      player.flush(turn);
+      goOn(turn);
+    }),
+    session.on("turn.done", ({ turn }) => goOn(turn)),
+    session.on("playout.pause", ({ turn }) => {
+      paused = turn;
+      player.pause();
+    }),
+    session.on("playout.resume", ({ turn }) => goOn(turn)),
   ];
   return () => stops.forEach((stop) => stop());
 }

@@ -30,6 +30,8 @@ FLAGS = (
     "--autoplay-policy=no-user-gesture-required",
     "--remote-debugging-port=0",
 )
+# A microphone that hears a WAV file once, from the moment it is opened, and a person who allows it.
+MICROPHONE = ("--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream", "--use-file-for-fake-audio-capture={path}%noloop")
 START_S = 30.0
 CALL_S = 20.0
 
@@ -40,12 +42,11 @@ def find() -> str | None:
 
 
 @contextmanager
-def chromium(binary: str) -> Iterator[Page]:
+def chromium(binary: str, *flags: str) -> Iterator[Page]:
     """A fresh browser with one page; it is ended and its profile removed."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        process = subprocess.Popen(
-            [binary, *FLAGS, f"--user-data-dir={profile}", "about:blank"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
+        command = [binary, *FLAGS, *flags, f"--user-data-dir={profile}", "about:blank"]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
             with connect(_devtools_url(process), max_size=None, proxy=None) as socket:
                 yield Page(socket).attach()
@@ -143,13 +144,25 @@ class Page:
             text = {"text": "\r"} if kind == "char" else {}
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
 
+    def hold_key(self, key: str, code: int) -> None:
+        """A key goes down and stays there."""
+        self.call("Input.dispatchKeyEvent", type="rawKeyDown", key=key, code=key, windowsVirtualKeyCode=code)
+
+    def release_key(self, key: str, code: int) -> None:
+        """It comes up again."""
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=key, windowsVirtualKeyCode=code)
+
     def click(self, selector: str) -> None:
         """A mouse click in the middle of the first such element."""
+        self.mouse("mousePressed", selector)
+        self.mouse("mouseReleased", selector)
+
+    def mouse(self, kind: str, selector: str) -> None:
+        """The left button goes down or up ("mousePressed", "mouseReleased") in the middle of the first such element."""
         box = self.evaluate(
             f"(({{x, y, width, height}}) => [x + width / 2, y + height / 2])(document.querySelector({selector!r}).getBoundingClientRect())"
         )
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
+        self.call("Input.dispatchMouseEvent", type=kind, x=box[0], y=box[1], button="left", clickCount=1)
 
     def look(self, *, width: int = 1200, height: int = 800, is_dark: bool = False, is_phone: bool = False) -> None:
         """Change the window and the color scheme."""

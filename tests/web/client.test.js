@@ -346,3 +346,44 @@ test("close ends the session on the server and rejects what waits", async () => 
   await settle();
   assert.equal(peer.sockets.length, 1);
 });
+
+test("what the microphone heard goes out while the connection is open and takes it, and is dropped otherwise", async () => {
+  const { peer, session } = await openReady();
+  assert.equal(session.audio_in, null);
+  const data = new Uint8Array([1, 2, 3, 4]);
+  assert.equal(session.sendAudio(data, 20), true);
+  assert.deepEqual(peer.last.ofType("audio").map(({ data, pts_ms, ...rest }) => [[...data], pts_ms, Object.keys(rest)]), [[[1, 2, 3, 4], 20, ["type"]]]);
+  peer.last.bufferedAmount = 70_000;
+  assert.equal(session.sendAudio(data, 40), false);
+  peer.last.bufferedAmount = 0;
+  const socket = peer.last;
+  socket.drop();
+  assert.equal(session.sendAudio(data, 60), false);
+  assert.equal(socket.ofType("audio").length, 1);
+});
+
+test("a session that listens says in which format", async () => {
+  const { peer, session, started } = await open();
+  peer.last.ready({ audio_in: { codec: "pcm16", rate_hz: 16000 } });
+  await started;
+  assert.deepEqual(session.audio_in, { codec: "pcm16", rate_hz: 16000 });
+});
+
+test("commit, clear and mute are requests like others", async () => {
+  const { peer, session } = await openReady();
+  const all = [session.commit(), session.clear(), session.mute(true)];
+  for (const type of ["commit", "clear", "mute"]) peer.last.say({ type: "ack", ref: peer.last.ofType(type)[0].id });
+  assert.equal((await Promise.all(all)).length, 3);
+  assert.equal(peer.last.ofType("mute")[0].on, true);
+});
+
+test("what is heard of a speaker reaches the page, and a transcript that names a turn is part of its reply", async () => {
+  const { peer, session } = await openReady();
+  const heard = [];
+  for (const type of ["speech.started", "speech.ended", "transcript"]) session.on(type, (event) => heard.push([event.type, event.utterance]));
+  peer.last.say(
+    { type: "speech.started", utterance: 1, at_ms: 20, seq: 1 }, { type: "speech.ended", utterance: 1, at_ms: 900, seq: 2 },
+    { type: "transcript", utterance: 1, text: "Hello", final: true, turn: 1, seq: 3 }, { type: "turn.started", turn: 1, item_id: "u1", seq: 4 },
+  );
+  assert.deepEqual(heard, [["speech.started", 1], ["speech.ended", 1], ["transcript", 1]]);
+});

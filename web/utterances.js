@@ -1,0 +1,56 @@
+// What a person is saying, as the server understands it, until a turn answers it. Pure.
+
+const KEPT = 8; // utterances whose text may still change, or whose turn is still to come
+
+export class Utterances {
+  #all = new Map(); // number -> {number, text, isSpoken, isDismissed, ended_at_ms, turn}
+
+  /** Takes speech.started, speech.ended or transcript; returns the utterance as it is now. */
+  take(event) {
+    const utterance = this.#of(event.utterance);
+    if (event.type === "speech.started") utterance.isSpoken = true;
+    if (event.type === "speech.ended") Object.assign(utterance, { isSpoken: false, ended_at_ms: event.at_ms });
+    if (event.type === "transcript") {
+      utterance.text = event.text;
+      if (event.final) utterance.isSpoken = false;
+      utterance.turn = event.turn ?? utterance.turn;
+    }
+    return utterance;
+  }
+
+  /** The utterance that a turn answers: the one that names it, else the newest that is over and unanswered; or null. */
+  answeredBy(turn) {
+    const all = [...this.#all.values()];
+    const utterance = all.find((it) => it.turn === turn) ?? all.findLast((it) => it.turn === null && it.text && !it.isSpoken && !it.isDismissed) ?? null;
+    if (utterance) utterance.turn = turn;
+    return utterance;
+  }
+
+  /** Whether somebody speaks now. */
+  get isHearing() {
+    return [...this.#all.values()].some((it) => it.isSpoken);
+  }
+
+  /** What was said was not meant to be answered: "mhm" into a reply that goes on. */
+  dismiss() {
+    for (const utterance of this.#all.values()) if (!utterance.isSpoken) utterance.isDismissed = true;
+  }
+
+  /** The words that no turn answers yet. */
+  get pending() {
+    const newest = [...this.#all.values()].at(-1);
+    return newest && newest.turn === null && !newest.isDismissed ? newest.text : "";
+  }
+
+  reset() {
+    this.#all.clear();
+  }
+
+  #of(number) {
+    if (!this.#all.has(number)) {
+      this.#all.set(number, { number, text: "", isSpoken: false, isDismissed: false, ended_at_ms: null, turn: null });
+      while (this.#all.size > KEPT) this.#all.delete(this.#all.keys().next().value);
+    }
+    return this.#all.get(number);
+  }
+}
