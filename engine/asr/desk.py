@@ -57,7 +57,7 @@ class Desk:
             needless.dismiss()
         if wanted.is_final:
             for running in self._running:
-                if running.wanted.utterance == wanted.utterance and not running.wanted.is_final:
+                if running.wanted.utterance == wanted.utterance:
                     running.dismiss()
         self._call_next()
         try:

@@ -109,7 +109,7 @@ class VllmRecognizer:
         caller = _Caller(transcription.is_final)
         callers = self._callers.setdefault(utterance, [])
         for earlier in callers:
-            if not earlier.is_final:
+            if transcription.is_final or not earlier.is_final:
                 earlier.dismiss()
         callers.append(caller)
         try:

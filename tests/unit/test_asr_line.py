@@ -10,7 +10,7 @@ from msgspec import Struct
 from engine.api import EngineBusy, EngineNotReady, Transcript, Transcription
 from engine.asr.desk import Desk
 from engine.asr.line import Line
-from tests.unit.ears import HeldServer, settle, wanted
+from tests.unit.ears import LOUD, HeldServer, settle, wanted
 
 
 class Waiting(Struct):
@@ -114,6 +114,19 @@ async def test_a_final_ends_the_running_partial_of_its_utterance_and_nobody_else
     assert server.cancelled == ["a"]
     assert final.result() == Transcript(text="a")
     assert other.result() == Transcript(text="b...")
+
+
+async def test_a_later_final_takes_the_place_of_one_that_runs() -> None:
+    server = HeldServer()
+    desk = Desk(server.serve, parallel=2, room=8)
+    async with asyncio.TaskGroup() as group:
+        early = group.create_task(desk.transcribe(wanted("a")))
+        await settle()
+        late = group.create_task(desk.transcribe(wanted("a", pcm=LOUD * 2)))
+        await settle()
+        server.release()
+    assert (early.result(), late.result()) == (None, Transcript(text="a"))
+    assert server.cancelled == ["a"]
 
 
 async def test_cancel_ends_what_waits_and_what_runs_of_one_utterance() -> None:

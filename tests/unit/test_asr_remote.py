@@ -179,6 +179,16 @@ async def test_vllm_final_takes_the_socket_over_from_the_running_partial() -> No
         assert await partial is None
 
 
+async def test_vllm_a_later_final_sends_everything_on_a_socket_of_its_own() -> None:
+    async with vllm(answer_s=30.0) as (recognizer, server):
+        server.fail.append("deaf")
+        early = asyncio.ensure_future(recognizer.transcribe(wanted("u")))
+        await until(lambda: server.connections and server.connections[0]["bytes"] == len(LOUD))
+        assert await recognizer.transcribe(wanted("u", pcm=LOUD * 2)) == Transcript(text="2000 ms")
+        assert await early is None
+        await until(lambda: server.n_open == 0)
+
+
 async def test_vllm_closing_ends_open_requests() -> None:
     async with vllm(answer_s=30.0) as (recognizer, server):
         server.fail.append("deaf")
