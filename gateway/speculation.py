@@ -64,16 +64,18 @@ class Speculation:
         return self._answers is not None
 
     def on_likely_end(self, text: str, *, looks_finished: bool, has_headroom: bool) -> Step:
-        """The speaker may have finished with this text (or a better reading of it has come)."""
+        """The speaker may have finished with this text (or a better reading of it has come). Call `began` when the draft is begun."""
         if self._answers is not None and is_same(self._answers, text):
             return "keep"
         is_wanted = self._settings.enabled and looks_finished and bool(normalized(text)) and self._n_started <= self._settings.max_restarts
         if not is_wanted or not has_headroom:
-            return "drop" if self.forget() else "skip"
-        step: Step = "replace" if self.is_held else "start"
+            return "drop" if self.is_held else "skip"
+        return "replace" if self.is_held else "start"
+
+    def began(self, text: str) -> None:
+        """A draft that answers this text is on its way."""
         self._answers = text
         self._n_started += 1
-        return step
 
     def on_final(self, text: str) -> Literal["commit", "drop", "none"]:
         """The utterance is final: keep the draft, throw it away, or there is none."""

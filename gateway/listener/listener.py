@@ -106,8 +106,8 @@ class Listener:
             self._feed(bytes(int(silence_ms) * BYTES_PER_MS))
         self._feed(pcm)
         self._clock.took(self._length_ms(data, pcm), self._tape.end_ms, self._now())
-        if self._mode == "push_to_talk":
-            self._take_pushed()
+        if self._mode == "push_to_talk" and self._open is None:
+            self._begin(self._tape.end_ms - len(pcm) / BYTES_PER_MS)
 
     def commit(self) -> None:
         """What was said so far is an utterance. Raises `InputEmpty`."""
@@ -115,6 +115,7 @@ class Listener:
         if self._mode == "push_to_talk":
             if open_ is None or self._tape.end_ms - open_.from_ms < SHORTEST_MS:
                 raise InputEmpty(f"Less than {SHORTEST_MS:.0f} ms of audio came before the commit; expected speech.")
+            self._tell_started(open_, open_.from_ms)
             self._on_ended(open_, TurnEnded(self._tape.end_ms, 0.0, "forced"))
             return
         decisions = self._endpointer.force()
@@ -128,6 +129,12 @@ class Listener:
         if self._open is not None:
             self._close("cleared")
 
+    def listen_by(self, mode: Literal["auto", "push_to_talk"]) -> None:
+        """Who ends an utterance from now on: we, or the client's commit. What was begun in the other way is thrown away."""
+        if mode != self._mode:
+            self.clear()
+            self._mode = mode
+
     def mute(self, *, on: bool) -> None:
         """The microphone is off: what was said so far is all that will be said."""
         self._is_muted = on
@@ -138,6 +145,8 @@ class Listener:
         async with aclosing(self._ears.detector.frames(self._stream_id)) as frames:
             async for frame in frames:
                 self._heard_s = self._now()
+                if self._mode == "push_to_talk":
+                    continue  # the detector hears all the same, so that its clock is ours when the mode changes
                 self._act(self._endpointer.hear(frame.pts_ms, FRAME_MS, frame.probability))
                 if self._open is None:
                     self._tape.forget_before(frame.pts_ms - self._hearing.preroll_ms)
@@ -192,19 +201,11 @@ class Listener:
         lost_ms = self._tape.append(pcm, needed_from_ms=needed_from_ms)
         if lost_ms:
             self._metrics.audio_dropped.labels("too_long").inc(lost_ms / 1000)
-        if self._mode == "push_to_talk":
-            return
         self._ears.detector.feed(self._stream_id, pcm)
         dropped_ms = self._ears.detector.dropped_ms(self._stream_id)
         if dropped_ms > self._dropped_ms:
             self._metrics.audio_dropped.labels("behind").inc((dropped_ms - self._dropped_ms) / 1000)
         self._dropped_ms = dropped_ms
-
-    def _take_pushed(self) -> None:
-        if self._open is None:
-            self._begin(max(0.0, self._tape.end_ms - FRAME_MS))
-        else:
-            self._read_along(self._open, self._tape.end_ms)
 
     def _act(self, decisions: list[Decision]) -> None:
         for decision in decisions:
@@ -231,8 +232,12 @@ class Listener:
         self._open = OpenUtterance(self._n_utterances, from_ms)
         self._opened.set()
         self._heard_s = self._now()
-        started_s = self._clock.loop_s(at_ms, self._now())
-        self._owner.on_speech_started(self._n_utterances, self._clock.client_ms(at_ms), started_s)
+        if self._mode == "auto":
+            self._tell_started(self._open, at_ms)
+
+    def _tell_started(self, utterance: OpenUtterance, at_ms: float) -> None:
+        """In push-to-talk with the commit alone: until then nobody knows whether the button is held or the client streams all the time."""
+        self._owner.on_speech_started(utterance.number, self._clock.client_ms(at_ms), self._clock.loop_s(at_ms, self._now()))
 
     def _read_along(self, utterance: OpenUtterance, spoken_until_ms: float) -> None:
         """Ask for a partial text when enough was said since the last one."""

@@ -114,6 +114,12 @@ class Listening:
         if self._listener is not None and language is not None:
             self._listener.language = language.partition("-")[0].lower()
 
+    def listen_by(self, turn_detection: Literal["auto", "push_to_talk"]) -> None:
+        """Who ends an utterance from now on."""
+        self._is_pushed = turn_detection == "push_to_talk"
+        if self._listener is not None:
+            self._listener.listen_by(turn_detection)
+
     @property
     def is_deaf(self) -> bool:
         """Whether a reply may not be interrupted now."""
@@ -314,6 +320,7 @@ class Listening:
         )
         turn, task = session.draft(plan)
         self._draft = (turn, text, task)
+        self._speculation.began(text)
         session.apply(Event.DRAFT_STARTED)
 
     def _answer(self, text: str, ended_s: float, *, is_same: bool) -> None:

@@ -201,6 +201,7 @@ class Session:
             case UpdateSession():
                 self.profile = self.profile.updated(event, self._parts.voices)
                 self._listening.set_language(event.language)
+                self._listening.listen_by(self.profile.turn_detection)
                 return self.profile.described(event.id)
             case Ping():
                 return Pong(ref=event.id, t=event.t)

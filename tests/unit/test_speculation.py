@@ -5,9 +5,19 @@ from __future__ import annotations
 import pytest
 
 from gateway.config import SpeculationSettings
-from gateway.speculation import Headroom, Speculation, is_same, normalized
+from gateway.speculation import Headroom, Speculation, Step, is_same, normalized
 
 SETTINGS = SpeculationSettings()
+
+
+def offer(speculation: Speculation, text: str, *, looks_finished: bool = True, has_headroom: bool = True) -> Step:
+    """A likely end, and the draft that follows from it."""
+    step = speculation.on_likely_end(text, looks_finished=looks_finished, has_headroom=has_headroom)
+    if step == "drop":
+        speculation.forget()
+    if step in ("start", "replace"):
+        speculation.began(text)
+    return step
 
 
 @pytest.mark.parametrize(
@@ -36,30 +46,30 @@ def test_what_is_left_of_a_text_is_stable() -> None:
 
 def test_a_draft_of_the_same_text_is_committed() -> None:
     speculation = Speculation(SETTINGS)
-    assert speculation.on_likely_end("What time is it", looks_finished=True, has_headroom=True) == "start"
-    assert speculation.on_likely_end("What time is it?", looks_finished=True, has_headroom=True) == "keep"
+    assert offer(speculation, "What time is it") == "start"
+    assert offer(speculation, "What time is it?") == "keep"
     assert speculation.on_final("what time is it?") == "commit"
     assert not speculation.is_held
 
 
 def test_a_draft_of_another_text_is_dropped() -> None:
     speculation = Speculation(SETTINGS)
-    speculation.on_likely_end("What time", looks_finished=True, has_headroom=True)
+    offer(speculation, "What time")
     assert speculation.on_final("What time is it?") == "drop"
 
 
 def test_a_better_reading_replaces_the_draft() -> None:
     speculation = Speculation(SETTINGS)
-    speculation.on_likely_end("What time", looks_finished=True, has_headroom=True)
-    assert speculation.on_likely_end("What time is it?", looks_finished=True, has_headroom=True) == "replace"
+    offer(speculation, "What time")
+    assert offer(speculation, "What time is it?") == "replace"
     assert speculation.on_final("What time is it?") == "commit"
 
 
 def test_a_better_reading_without_headroom_or_end_drops_the_draft() -> None:
     for looks_finished, has_headroom in ((True, False), (False, True)):
         speculation = Speculation(SETTINGS)
-        speculation.on_likely_end("What time", looks_finished=True, has_headroom=True)
-        assert speculation.on_likely_end("What time and", looks_finished=looks_finished, has_headroom=has_headroom) == "drop"
+        offer(speculation, "What time")
+        assert offer(speculation, "What time and", looks_finished=looks_finished, has_headroom=has_headroom) == "drop"
 
 
 @pytest.mark.parametrize(
@@ -68,7 +78,7 @@ def test_a_better_reading_without_headroom_or_end_drops_the_draft() -> None:
 )
 def test_no_draft_without_words_end_headroom_and_leave(text: str, looks_finished: bool, has_headroom: bool, enabled: bool) -> None:
     speculation = Speculation(SpeculationSettings(enabled=enabled))
-    assert speculation.on_likely_end(text, looks_finished=looks_finished, has_headroom=has_headroom) == "skip"
+    assert offer(speculation, text, looks_finished=looks_finished, has_headroom=has_headroom) == "skip"
     assert speculation.on_final(text) == "none"
 
 
@@ -76,7 +86,7 @@ def test_one_utterance_starts_a_bounded_number_of_drafts() -> None:
     speculation = Speculation(SpeculationSettings(max_restarts=2))
     steps = []
     for n in range(6):
-        steps.append(speculation.on_likely_end(f"text {n}", looks_finished=True, has_headroom=True))
+        steps.append(offer(speculation, f"text {n}"))
         speculation.forget()
     assert steps == ["start", "start", "start", "skip", "skip", "skip"]
 
@@ -84,7 +94,7 @@ def test_one_utterance_starts_a_bounded_number_of_drafts() -> None:
 def test_a_speaker_who_goes_on_has_no_draft() -> None:
     speculation = Speculation(SETTINGS)
     assert not speculation.forget()
-    speculation.on_likely_end("What time is it", looks_finished=True, has_headroom=True)
+    offer(speculation, "What time is it")
     assert speculation.forget()
     assert speculation.on_final("What time is it") == "none"
 
