@@ -222,7 +222,7 @@ class Connection:
             async with asyncio.timeout(CLOSE_S):
                 if not isinstance(error, SlowReader):
                     await self._send(error_frame(error), None)
-                await self._socket.close(error.close or 1011, error.code)
+                await self._socket.close(self._codec.close_code(error), error.code)
         except (TimeoutError, _Gone, StrettoError, RuntimeError):
             pass
 

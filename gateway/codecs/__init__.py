@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from gateway.errors import StrettoError
 from gateway.events import ClientEvent, ServerEvent, SessionReady, SessionUpdated, StartSession
 
 Frame = bytes | str  # binary or text on the wire
@@ -31,6 +32,9 @@ class Codec(Protocol):
     @property
     def opening(self) -> StartSession | None:
         """How its sessions begin where the client does not say so itself."""
+
+    def close_code(self, error: StrettoError) -> int:
+        """The code that this protocol's clients know for an error that ends the connection."""
 
     def decode(self, frame: Frame) -> list[ClientEvent]:
         """What a frame asks for; nothing where it is to be dropped. Raises `ClientError`, with the `ref` of its answer where known."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.errors import BadMessage, ClientError, UnknownType, WrongFrameKind
+from gateway.errors import CLOSE_BUG, BadMessage, ClientError, StrettoError, UnknownType, WrongFrameKind
 from gateway.events import CLIENT_EVENTS, SERVER_EVENTS, ClientEvent, ServerEvent, SessionReady, SessionUpdated
 
 SUBPROTOCOL = "stretto.msgpack.v1"
@@ -33,6 +33,10 @@ class NativeCodec:
     def __init__(self, message_bytes: int, idle_s: float) -> None:
         self.message_bytes = message_bytes
         self.idle_s = idle_s
+
+    def close_code(self, error: StrettoError) -> int:
+        """Its own; what has none is our bug."""
+        return error.close or CLOSE_BUG
 
     def decode(self, frame: bytes | str) -> list[ClientEvent]:
         """The event in a binary frame. Raises `WrongFrameKind` on a text frame, `BadMessage`, `UnknownType`."""

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from gateway.codecs.native import NativeCodec
 from gateway.codecs.realtime import RealtimeCodec
-from gateway.errors import ClientError, TurnActive, UnknownTurn, UnknownVoice
+from gateway.errors import ClientError, Drained, Idle, SlowReader, StrettoError, TurnActive, UnknownTurn, UnknownVoice
 from gateway.events import (
     Ack,
     AddItem,
@@ -350,3 +351,11 @@ def test_answers_are_not_kept_for_ever() -> None:
         refused(made, "{")
     made.decode('{"type": "input_audio_buffer.clear"}')
     assert len(made._asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(Idle("idle"), 1001), (Drained("stop"), 1001), (SlowReader("slow"), 1008), (StrettoError("bug"), 1011)]
+)
+def test_connections_end_with_standard_codes(error: StrettoError, code: int) -> None:
+    assert codec().close_code(error) == code
+    assert NativeCodec(1, 1).close_code(error) == (error.close or 1011)

@@ -22,6 +22,7 @@ from gateway.codecs.realtime.items import write_item
 from gateway.codecs.realtime.overrides import Wishes
 from gateway.codecs.realtime.requests import Known, parse, read
 from gateway.codecs.realtime.response import Response, Status
+from gateway.errors import CLOSE_BUG, CLOSE_DRAINING, CLOSE_IDLE, CLOSE_POLICY, CLOSE_SLOW_READER, StrettoError
 from gateway.events import (
     Ack,
     AudioFrame,
@@ -51,6 +52,7 @@ KNOWN_ITEMS = 4096  # as many as a conversation holds
 OPENAI_VOICES = frozenset(
     {"alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer", "verse"}
 )  # names that clients send by default; they get the session's own voice
+_CLOSE_CODES = {CLOSE_IDLE: 1001, CLOSE_DRAINING: 1001, CLOSE_SLOW_READER: CLOSE_POLICY}
 _encoder = msgspec.json.Encoder()
 
 
@@ -91,6 +93,10 @@ class RealtimeCodec:
         self._held: list[ServerEvent] = []
         self._held_turns: set[int] = set()
         self._items: OrderedDict[str, Literal["audio", "text"] | None] = OrderedDict()
+
+    def close_code(self, error: StrettoError) -> int:
+        """Standard codes alone: some clients connect anew after 1001 and 1013, and know none of ours."""
+        return _CLOSE_CODES.get(error.close or CLOSE_BUG, error.close or CLOSE_BUG)
 
     # --- from the client -------------------------------------------------------------------------------------------
 
