@@ -19,7 +19,7 @@ from gateway.errors import BadMessage, NotAvailable, NotPermitted, UnknownPerson
 from gateway.events import AudioIn, AudioOut, RequestReply, SessionUpdated, StartSession, Tool, UpdateSession
 from gateway.speech.markup import MarkupRules, emotion_instructions
 
-CHANGEABLE = ("instructions", "language", "voice", "output", "allow_barge_in", "tools", "tool_choice", "max_tokens")
+CHANGEABLE = ("instructions", "language", "voice", "output", "allow_barge_in", "turn_detection", "tools", "tool_choice", "max_tokens")
 MAX_TOOLS = 128
 MAX_TOOL_BYTES = 32_768  # they stand in every prompt
 MAX_TOKENS = 4096  # of one reply; the server's own bound may be lower
@@ -37,6 +37,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     audio_out: AudioOut
     allow_barge_in: bool
     emotion: bool
+    turn_detection: Literal["auto", "push_to_talk"] = "auto"
     tools: tuple[Tool, ...] = ()
     tool_choice: str = "auto"
     max_tokens: int | None = None
@@ -86,6 +87,7 @@ class Profile(Struct, frozen=True, kw_only=True):
             voice=self.voice,
             output=self.output,
             allow_barge_in=self.allow_barge_in,
+            turn_detection=self.turn_detection,
             tools=self.tools,
             tool_choice=self.tool_choice,
             max_tokens=self.max_tokens,
@@ -122,6 +124,7 @@ def started(
         audio_out=start.audio_out,
         allow_barge_in=start.allow_barge_in,
         emotion=settings.speech.emotion if start.emotion is None else start.emotion,
+        turn_detection=start.turn_detection,
         tools=start.tools,
         tool_flow=start.tool_flow,
         is_clocked=start.playout == "clock",

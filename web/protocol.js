@@ -6,7 +6,7 @@ export const KEY_PREFIX = "stretto-key."; // offered beside the subprotocol by b
 
 export const CLIENT_EVENTS = freeze({
   "session.start": "id? persona? instructions? language? voice? history? output? audio_in? audio_out? turn_detection? allow_barge_in? emotion? tools? tool_flow? playout? user? resume?",
-  "session.update": "id? instructions? language? voice? output? allow_barge_in? tools? tool_choice? max_tokens?",
+  "session.update": "id? instructions? language? voice? output? allow_barge_in? turn_detection? tools? tool_choice? max_tokens?",
   "text": "id? text",
   "say": "id? text",
   "reply.create": "id? instructions? conversation? input? tools? tool_choice? max_tokens? output? voice? metadata?",
@@ -26,7 +26,7 @@ export const CLIENT_EVENTS = freeze({
 
 export const SERVER_EVENTS = freeze({
   "session.ready": "ref? session_id resume_token resumed limits audio_out voices audio_in?",
-  "session.updated": "ref? instructions language voice output allow_barge_in tools? tool_choice? max_tokens?",
+  "session.updated": "ref? instructions language voice output allow_barge_in turn_detection? tools? tool_choice? max_tokens?",
   "item.added": "ref? item_id after?",
   "item": "ref? item",
   "item.truncated": "ref? item_id audio_ms text",

@@ -41,7 +41,7 @@ class StartSession(ClientEvent, frozen=True, kw_only=True, tag="session.start"):
 
 
 class UpdateSession(ClientEvent, frozen=True, kw_only=True, tag="session.update"):
-    """Changes the given settings from the next turn on.
+    """Changes the given settings from the next turn on; `turn_detection` at once: what was said and is no utterance yet is thrown away.
 
     `tool_choice`: auto, none, required, or function:NAME. `max_tokens` inf: up to the server's own bound.
     """
@@ -51,6 +51,7 @@ class UpdateSession(ClientEvent, frozen=True, kw_only=True, tag="session.update"
     voice: str | None = None
     output: Literal["audio", "text"] | None = None
     allow_barge_in: bool | None = None
+    turn_detection: Literal["auto", "push_to_talk"] | None = None
     tools: tuple[Tool, ...] | None = None
     tool_choice: str | None = None
     max_tokens: int | Literal["inf"] | None = None

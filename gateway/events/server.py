@@ -49,6 +49,7 @@ class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.update
     voice: str
     output: Literal["audio", "text"]
     allow_barge_in: bool
+    turn_detection: Literal["auto", "push_to_talk"] = "auto"
     tools: tuple[Tool, ...] = ()
     tool_choice: str = "auto"
     max_tokens: int | None = None
