@@ -162,7 +162,10 @@ const on = {
   },
   "turn.done": (event, exchange) => {
     byTurn.delete(event.turn);
-    if (event.status === "superseded") exchange.supersede();
+    if (event.status === "superseded") {
+      utterances.carry(exchange.utterance);
+      exchange.supersede();
+    }
     exchange.finish();
     if (event.status === "completed") exchange.light(Infinity);
     if (event.status === "failed" && !exchange.has_note) exchange.note("This reply failed.", { label: "Ask again", run: () => ask(exchange.text) });
@@ -173,7 +176,7 @@ const on = {
 for (const type of ["speech.started", "speech.ended", "transcript"]) {
   session.on(type, (event) => {
     const { number, text } = utterances.take(event);
-    if (type === "transcript") exchanges.findLast((exchange) => exchange.utterance === number)?.setText(text);
+    if (type === "transcript" && text) exchanges.findLast((exchange) => exchange.utterance === number)?.setText(text);
     showFloor();
   });
 }

@@ -1,15 +1,16 @@
 // Talking by voice: hold to talk, or hands-free. Joins a microphone and a session; knows nothing of buttons.
 //
 // Held, what is said goes out while the button is down, and its release commits it. Hands-free, everything goes out and the
-// server decides when somebody has finished. The microphone stays open for a while after a hold, so that the next one does not
-// lose its first word to the device; nothing of what it hears then leaves the page.
+// server decides when somebody has finished. What is said before a press is known for a tap or a hold waits for that, and is not
+// lost. The microphone stays open for a while after a hold, so that the next one does not lose its first word to the device;
+// nothing of what it hears then leaves the page.
 
 export const TAP_MS = 300; // a shorter press is a tap: nobody says a word in it
 const TAIL_MS = 80; // the newest block and frame are still on their way when the button comes up
 const LINGER_MS = 20_000; // how long the device stays open after a hold
 
 export class Talking {
-  /** `microphone` as in microphone.js; `session` gives `audio_in`, `sendAudio`, `commit`, `clear` and `mute`. */
+  /** `microphone` as in microphone.js; `session` gives `audio_in`, `sendAudio`, `commit`, `clear`, `mute` and `update`. */
   constructor(session, microphone, clock = browserClock()) {
     this.onchange = null; // (): mode, isMuted or the microphone's state is another
     this.onhold = null; // (): what is said now is meant, a reply that plays is not wanted any more
@@ -26,9 +27,13 @@ export class Talking {
 
   #session;
   #clock;
-  #press = null; // {at, hasSpoken}: the button is down
+  #press = null; // {at}: the button is down
+  #early = null; // frames of a press that is not known for a tap or a hold
+  #listensBy = "auto"; // what the server was told
   #closing = null; // timer that lets go of the device
   #holding = null; // timer that turns a press into a hold
+  #tail = null; // timer of the commit that a hold's end owes
+  #owesCommit = false; // pressed again before it was sent: the next release sends it
   #willBeFree = false; // what to become once the device is there: the press that opened it was a tap
 
   /** Whether what is said now goes out. */
@@ -40,11 +45,15 @@ export class Talking {
   async press() {
     if (this.#press || this.mode === "opening") return;
     const press = (this.#press = { at: this.#clock.now() });
+    if (this.#tail !== null) this.#owesCommit = true;
+    this.#clock.clearTimeout(this.#tail);
+    this.#tail = null;
     if (this.mode === "free") return; // its release decides what it was
     await this.#open();
     if (press !== this.#press || this.mode !== "opening") return; // it failed, or the button came up before the device was there
+    this.#early ??= [];
     this.#setMode("held");
-    this.#holding = this.#clock.setTimeout(() => this.onhold?.(), TAP_MS);
+    this.#holding = this.#clock.setTimeout(() => this.#hold(), TAP_MS);
   }
 
   /** It came up again. A tap turns hands-free on or off, unless `canTap` is false; the end of a hold commits what was said. */
@@ -62,7 +71,8 @@ export class Talking {
   abandon() {
     this.#press = null;
     if (this.mode !== "held") return;
-    this.#endHold(true, false);
+    if (!this.#early) this.#session.clear().catch(() => {});
+    this.#rest();
   }
 
   /** Hands-free on or off: for a button pressed without a pointer. */
@@ -81,14 +91,16 @@ export class Talking {
   /** Another session listens: its media time begins anew, and it does not know that the microphone is muted. */
   restart() {
     this.microphone.restart();
+    const listensBy = this.#listensBy;
+    this.#listensBy = "auto";
+    this.#listenBy(listensBy);
     if (this.isMuted) this.#session.mute(true).catch(() => {});
   }
 
   stop() {
     if (this.isMuted) this.setMuted(false);
     this.#press = null;
-    this.#clock.clearTimeout(this.#holding);
-    this.#clock.clearTimeout(this.#closing);
+    this.#forget();
     this.microphone.close();
     this.#setMode("off");
   }
@@ -110,18 +122,34 @@ export class Talking {
 
   #free() {
     this.#clock.clearTimeout(this.#holding);
+    this.#listenBy("auto");
+    this.#sendEarly();
     this.#setMode("free");
+  }
+
+  /** The press has lasted: it is a hold. */
+  #hold() {
+    this.#listenBy("push_to_talk");
+    this.#sendEarly();
+    this.onhold?.();
+  }
+
+  #listenBy(turn_detection) {
+    if (turn_detection === this.#listensBy) return;
+    this.#listensBy = turn_detection;
+    this.#session.update({ turn_detection }).catch((error) => this.onfault?.(error));
+  }
+
+  #sendEarly() {
+    for (const { data, pts_ms } of this.#early ?? []) this.#session.sendAudio(data, pts_ms);
+    this.#early = null;
   }
 
   #endHold(isTap, canTap) {
     this.#clock.clearTimeout(this.#holding);
-    if (isTap && canTap) return this.#free();
-    if (isTap) {
-      this.#session.clear().catch(() => {});
-      return this.#rest();
-    }
-    this.#clock.setTimeout(() => {
-      if (this.mode !== "held" || this.#press) return;
+    if (isTap && !this.#owesCommit) return canTap ? this.#free() : this.#rest();
+    if (this.#early) this.#hold(); // a timer that comes late
+    this.#tail = this.#clock.setTimeout(() => {
       this.#session.commit().catch((error) => this.onfault?.(error));
       this.#rest();
     }, TAIL_MS);
@@ -130,12 +158,21 @@ export class Talking {
 
   /** Nothing goes out; the device stays open for a while. */
   #rest() {
+    this.#forget();
     this.#closing = this.#clock.setTimeout(() => this.microphone.close(), LINGER_MS);
     this.#setMode("off");
   }
 
-  #onFrame({ data, pts_ms }) {
-    if (this.isOn) this.#session.sendAudio(data, pts_ms);
+  #forget() {
+    for (const timer of [this.#holding, this.#closing, this.#tail]) this.#clock.clearTimeout(timer);
+    this.#early = this.#tail = null;
+    this.#owesCommit = false;
+  }
+
+  #onFrame(frame) {
+    if (!this.isOn) return;
+    if (this.#early) this.#early.push(frame);
+    else this.#session.sendAudio(frame.data, frame.pts_ms);
   }
 
   #fail(error) {

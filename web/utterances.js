@@ -4,6 +4,7 @@ const KEPT = 8; // utterances whose text may still change, or whose turn is stil
 
 export class Utterances {
   #all = new Map(); // number -> {number, text, isSpoken, isDismissed, ended_at_ms, turn}
+  #carried = ""; // what was said before the speaker went on, and is answered with the rest
 
   /** Takes speech.started, speech.ended or transcript; returns the utterance as it is now. */
   take(event) {
@@ -22,8 +23,16 @@ export class Utterances {
   answeredBy(turn) {
     const all = [...this.#all.values()];
     const utterance = all.find((it) => it.turn === turn) ?? all.findLast((it) => it.turn === null && it.text && !it.isSpoken && !it.isDismissed) ?? null;
-    if (utterance) utterance.turn = turn;
+    if (!utterance) return null;
+    utterance.turn = turn;
+    utterance.text = joined(this.#carried, utterance.text);
+    this.#carried = "";
     return utterance;
+  }
+
+  /** The turn that answered this utterance is superseded: what follows is answered together with it. */
+  carry(number) {
+    this.#carried = joined(this.#carried, this.#all.get(number)?.text ?? "");
   }
 
   /** Whether somebody speaks now. */
@@ -39,11 +48,12 @@ export class Utterances {
   /** The words that no turn answers yet. */
   get pending() {
     const newest = [...this.#all.values()].at(-1);
-    return newest && newest.turn === null && !newest.isDismissed ? newest.text : "";
+    return newest && newest.turn === null && !newest.isDismissed ? joined(this.#carried, newest.text) : "";
   }
 
   reset() {
     this.#all.clear();
+    this.#carried = "";
   }
 
   #of(number) {
@@ -53,4 +63,9 @@ export class Utterances {
     }
     return this.#all.get(number);
   }
+}
+
+/** As the gateway joins them: Chinese without a space. */
+function joined(before, after) {
+  return before && after ? before + (after.codePointAt(0) > 0x2e80 ? "" : " ") + after : before || after;
 }

@@ -48,6 +48,7 @@ from gateway.events import (
     SegmentDone,
     ServerEvent,
     SessionReady,
+    SessionUpdated,
     SpeechEnded,
     SpeechStarted,
     StartSession,
@@ -56,6 +57,7 @@ from gateway.events import (
     Transcribed,
     TurnDone,
     TurnStarted,
+    UpdateSession,
     UsageInfo,
     VoiceInfo,
 )
@@ -108,7 +110,7 @@ class _Conversation:
         self._double, self._socket = double, socket
         self._seq = 0
         self._utterance = 0
-        self._is_held = False  # push-to-talk: everything is speech
+        self._is_pushed = False  # push-to-talk: all is speech, and nothing is told of it before the commit
         self._loud_ms = self._quiet_ms = self._now_ms = 0.0
         self._is_speaking = False
         self._turn = 0
@@ -143,6 +145,8 @@ class _Conversation:
                     self._end_turn(event)
             case CommitInput():
                 self._send(Ack(ref=event.id))
+                if self._is_pushed:
+                    self._begin()
                 self._answer()
             case Cancel():
                 self._send(Ack(ref=event.id))
@@ -150,6 +154,10 @@ class _Conversation:
             case ClearInput():
                 self._send(Ack(ref=event.id))
                 self._is_speaking = False
+            case UpdateSession():
+                self._is_pushed = event.turn_detection == "push_to_talk"
+                self._is_speaking = False
+                self._send(_settings(event))
             case _:
                 self._send(Ack(ref=event.id))
 
@@ -176,6 +184,8 @@ class _Conversation:
         is_loud = loudness > LOUD
         self._quiet_ms = 0.0 if is_loud else self._quiet_ms + n_ms
         self._loud_ms += n_ms if is_loud else 0.0
+        if self._is_pushed:
+            return
         if not self._is_speaking and self._loud_ms >= STARTS_MS:
             self._begin()
         if self._is_speaking and is_loud:
@@ -275,6 +285,11 @@ class _Reply:
         if self.paused_s is not None:
             self._began_s += time.monotonic() - self.paused_s
             self.paused_s = None
+
+
+def _settings(wish: UpdateSession) -> SessionUpdated:
+    how = wish.turn_detection or "auto"
+    return SessionUpdated(ref=wish.id, instructions="", language="en", voice="amy", output="audio", allow_barge_in=True, turn_detection=how)
 
 
 def _page(_: ServerConnection, request: Request) -> Response | None:

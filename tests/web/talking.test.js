@@ -16,7 +16,7 @@ function setting({ refusal = null, commitError = null } = {}) {
     commit: async () => (commitError ? Promise.reject(commitError) : sent.push("commit")),
     clear: async () => sent.push("clear"),
     mute: async (on) => sent.push(on ? "mute" : "unmute"),
-    listenBy: async (mode) => sent.push(mode),
+    update: async ({ turn_detection }) => sent.push(turn_detection),
   };
   const microphone = {
     state: "closed", restarts: 0, opened_at: [], gate: null,
@@ -41,13 +41,14 @@ test("while held, what is heard goes out, and letting go commits it with its las
   const { talking, clock, sent, seen, hear } = setting();
   await talking.press();
   hear(0);
+  assert.deepEqual(sent, []); // it may be a tap
   await clock.advance(400);
   assert.equal(seen.holds, 1);
   hear(20);
   talking.release();
   hear(40); // was said before the button came up
   await clock.advance(100);
-  assert.deepEqual(sent.filter((it) => it !== "push_to_talk"), [0, 20, 40, "commit"]);
+  assert.deepEqual(sent, ["push_to_talk", 0, 20, 40, "commit"]);
   hear(60);
   assert.equal(sent.at(-1), "commit");
   assert.equal(talking.mode, "off");
@@ -69,14 +70,13 @@ test("the device stays open for the next hold, and not for ever", async () => {
 test("a tap turns hands-free on, and another one off", async () => {
   const { talking, microphone, clock, sent, seen, hear } = setting();
   await talking.press();
+  hear(0); // somebody began to speak at once
   await clock.advance(100);
   talking.release();
   assert.equal(talking.mode, "free");
   await clock.advance(60_000);
-  hear(0);
   hear(20);
-  assert.deepEqual(sent.filter(Number.isFinite), [0, 20]);
-  assert.equal(sent.includes("commit"), false);
+  assert.deepEqual(sent, [0, 20]);
   assert.equal(seen.holds, 0);
   await talking.press();
   await clock.advance(100);
@@ -109,10 +109,26 @@ test("a hold that is over before the device is there sends nothing", async () =>
   hear(0);
   await clock.advance(1_000);
   assert.equal(talking.mode, "off");
-  assert.deepEqual(sent.filter((it) => it !== "push_to_talk"), []);
+  assert.deepEqual(sent, []);
 });
 
-test("a short touch of the space bar throws away what it heard and changes nothing", async () => {
+test("the server is told when the button and hands-free change, and a new session what holds", async () => {
+  const { talking, clock, sent } = setting();
+  for (const ms of [400, 400, 100]) {
+    await talking.press();
+    await clock.advance(ms);
+    talking.release();
+    await clock.advance(1_000);
+  }
+  assert.deepEqual(sent, ["push_to_talk", "commit", "commit", "auto"]);
+  await talking.toggle();
+  await talking.press();
+  await clock.advance(400);
+  talking.restart();
+  assert.deepEqual(sent.slice(4), ["push_to_talk", "push_to_talk"]);
+});
+
+test("a short touch of the space bar sends nothing and changes nothing", async () => {
   const { talking, clock, sent, hear } = setting();
   await talking.press();
   hear(0);
@@ -120,7 +136,7 @@ test("a short touch of the space bar throws away what it heard and changes nothi
   talking.release({ canTap: false });
   assert.equal(talking.mode, "off");
   await clock.advance(1_000);
-  assert.deepEqual(sent.filter((it) => it !== "push_to_talk"), [0, "clear"]);
+  assert.deepEqual(sent, []);
 });
 
 test("a hold that is abandoned is not committed", async () => {
@@ -131,7 +147,7 @@ test("a hold that is abandoned is not committed", async () => {
   talking.abandon();
   talking.release();
   await clock.advance(1_000);
-  assert.deepEqual(sent.filter((it) => it !== "push_to_talk"), [0, "clear"]);
+  assert.deepEqual(sent, ["push_to_talk", 0, "clear"]);
 });
 
 test("pressed again at once, two holds are one utterance", async () => {
@@ -146,7 +162,22 @@ test("pressed again at once, two holds are one utterance", async () => {
   hear(400);
   talking.release();
   await clock.advance(1_000);
-  assert.deepEqual(sent.filter((it) => it !== "push_to_talk"), [0, 400, "commit"]);
+  assert.deepEqual(sent, ["push_to_talk", 0, 400, "commit"]);
+});
+
+test("a tap right after a hold commits what the hold had said", async () => {
+  const { talking, clock, sent, hear } = setting();
+  await talking.press();
+  await clock.advance(400);
+  hear(0);
+  talking.release();
+  await clock.advance(30);
+  await talking.press();
+  await clock.advance(30);
+  talking.release();
+  await clock.advance(1_000);
+  assert.deepEqual(sent, ["push_to_talk", 0, "commit"]);
+  assert.equal(talking.mode, "off");
 });
 
 test("muted, nothing goes out and the server knows; unmuted it goes on; another session is told", async () => {
@@ -158,7 +189,7 @@ test("muted, nothing goes out and the server knows; unmuted it goes on; another 
   talking.restart();
   talking.setMuted(false);
   hear(40);
-  assert.deepEqual(sent.filter((it) => it !== "auto"), [0, "mute", "mute", "unmute", 40]);
+  assert.deepEqual(sent, [0, "mute", "mute", "unmute", 40]);
   assert.equal(microphone.restarts, 1);
 });
 
@@ -179,7 +210,7 @@ test("a device that cannot be opened is told once, and leaves everything off", a
   await clock.advance(400);
   assert.deepEqual(seen.faults, ["microphone_denied"]);
   assert.equal(talking.mode, "off");
-  assert.deepEqual(sent.filter((it) => it !== "push_to_talk"), []);
+  assert.deepEqual(sent, []);
 });
 
 test("a device that is lost ends hands-free and is told", async () => {
@@ -243,6 +274,20 @@ test("a turn that its transcript names is joined to it, whatever else was said",
   for (const event of [started(1), ended(1), said(1, "Hello.", { final: true, turn: 1 }), started(2), said(2, "And", {})]) utterances.take(event);
   assert.equal(utterances.answeredBy(1).number, 1);
   assert.equal(utterances.pending, "And");
+});
+
+test("what was said before the speaker went on is shown with the rest", () => {
+  for (const [first, second, both] of [["Book a table", "for two.", "Book a table for two."], ["我想", "订一张桌子。", "我想订一张桌子。"]]) {
+    const utterances = new Utterances();
+    for (const event of [started(1), ended(1), said(1, first, { final: true, turn: 1 })]) utterances.take(event);
+    const { number } = utterances.answeredBy(1);
+    utterances.take(started(2));
+    utterances.carry(number);
+    utterances.take(said(2, second));
+    assert.equal(utterances.pending, both);
+    for (const event of [ended(2), said(2, second, { final: true, turn: 2 })]) utterances.take(event);
+    assert.equal(utterances.answeredBy(2).text, both);
+  }
 });
 
 test("a turn that nobody's words led to is joined to none", () => {
