@@ -311,6 +311,18 @@ async def test_a_cancel_frees_the_connection_at_once() -> None:
         await until(lambda: not service.open_sockets)
 
 
+async def test_a_cancel_at_any_moment_leaves_nothing_behind() -> None:
+    settings = EdgeSettings(streams=1, waiting=0, spare_s=1.0)
+    async with edge(settings, one_way_s=0.005, think_s=0.02, speed=20.0) as (voices, service):
+        for moment in range(25):
+            speaking = asyncio.ensure_future(collect(voices, ask()))
+            await asyncio.sleep(moment * 0.006)
+            speaking.cancel()
+            await asyncio.gather(speaking, return_exceptions=True)
+        assert heard(await collect(voices, ask())) == tones(TEXT)  # the one slot is free
+        await until(lambda: len(service.open_sockets) <= 1)  # at most the one opened ahead
+
+
 async def test_a_full_line_is_refused() -> None:
     async with edge(speed=1.0) as (voices, _):
         streams = [voices.synthesize(ask()) for _ in range(2)]
