@@ -1,0 +1,38 @@
+"""The programs these tests call. A missing one skips its tests loudly; with CI=true it fails them."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+from types import ModuleType
+
+import pytest
+
+
+def program(name: str, package: str) -> str:
+    """Where `name` is. `package`: what brings it, for the message."""
+    found = shutil.which(name)
+    if found is None:
+        _missing(f"{name} is missing ({package})")
+    return str(found)
+
+
+def module(name: str, package: str) -> ModuleType:
+    """An optional Python package; typed loosely, because the type checker's machine need not have it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        _missing(f"the Python package {name} is missing ({package})")
+        raise AssertionError("skipped or failed above") from None
+
+
+def _missing(what: str) -> None:
+    if os.environ.get("CI") == "true":
+        pytest.fail(what, pytrace=False)
+    pytest.skip(f"!! SKIPPED: {what}")
+
+
+def promtool() -> str:
+    """Prometheus' own checker."""
+    return program("promtool", "Debian: apt-get install prometheus")
