@@ -25,7 +25,7 @@ from gateway.events import (
 )
 from gateway.history import History, Item, prompt_messages, without_reasoning
 from gateway.session.calls import Calls
-from gateway.session.items import caption, checked_text, context_from, item_from, new_item_id, shown
+from gateway.session.items import Bounds, caption, checked_text, context_from, item_from, new_item_id, shown
 from gateway.speech.markup import MarkupRules
 from gateway.turn import SentCall, Turn
 
@@ -36,19 +36,19 @@ CUTTABLE = 8  # newest replies that `item.truncate` still finds: clients cut the
 class Conversation:
     """`keeps_silent`: a reply of which nothing was heard stays as an (empty) item, because its client refers to it."""
 
-    def __init__(self, rules: MarkupRules, text_bytes: int, *, keeps_silent: bool) -> None:
+    def __init__(self, rules: MarkupRules, bounds: Bounds, *, keeps_silent: bool) -> None:
         self.history = History()
         self._rules = rules
-        self._text_bytes = text_bytes
+        self._bounds = bounds
         self._keeps_silent = keeps_silent
         self._calls = Calls()
         self._replies: OrderedDict[str, Turn] = OrderedDict()
         self._newest_turn = 0
 
     def seed(self, earlier: tuple[HistoryItem, ...]) -> None:
-        """Messages that the client brings along. Raises `TextEmpty`, `TextTooLong`."""
+        """Messages that the client brings along. Raises `TextEmpty`, `TextTooLong`, `NotPermitted`."""
         for item in earlier:
-            self.history.add(Item(item_id=new_item_id(), role=item.role, text=checked_text(item.text, self._text_bytes)))
+            self.history.add(item_from(item, self._bounds))
 
     def add_user(self, text: str) -> Item:
         """A typed utterance at the end. The text is checked already."""
@@ -58,11 +58,11 @@ class Conversation:
 
     def checked(self, text: str) -> str:
         """The text, where it can be read. Raises `TextTooLong`, `TextEmpty`."""
-        return checked_text(text, self._text_bytes)
+        return checked_text(text, self._bounds.text_bytes)
 
     def add(self, event: AddItem) -> ItemAdded:
-        """Raises `BadMessage`, `DuplicateItem`, `UnknownItem`, `UnknownCall`, `TextEmpty`, `TextTooLong`."""
-        item = item_from(event, self._text_bytes)
+        """Raises `BadMessage`, `DuplicateItem`, `UnknownItem`, `UnknownCall`, `TextEmpty`, `TextTooLong`, `NotPermitted`."""
+        item = item_from(event, self._bounds)
         call_id = item.call_id or ""
         if item.kind == "result" and call_id not in self._calls and not self.history.has_open_call(call_id):
             raise UnknownCall(f"No tool call {call_id!r} of this conversation waits for a result.")
@@ -98,7 +98,7 @@ class Conversation:
 
     def take_result(self, event: ToolResult) -> int:
         """Note a tool's result; the number of the turn that waits for it. Raises `UnknownCall`, `TextTooLong`."""
-        output = item_from(ItemInfo(kind="result", text=event.output, call_id=event.call_id), self._text_bytes)
+        output = item_from(ItemInfo(kind="result", text=event.output, call_id=event.call_id), self._bounds)
         turn = self._calls.answer(event.call_id)
         if self.history.has_open_call(event.call_id):
             self.history.add(output)
@@ -109,7 +109,7 @@ class Conversation:
         if given is None:
             return self.history.messages(instructions, budget_tokens)
         head = (Message(role="system", text=instructions),) if instructions else ()
-        return (*head, *prompt_messages(context_from(given, self.history, self._text_bytes)))
+        return (*head, *prompt_messages(context_from(given, self.history, self._bounds)))
 
     def open_reply(self, turn: Turn) -> str | None:
         """A reply begins: its item stands open at the end; the id of the item in front of it."""

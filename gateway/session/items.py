@@ -5,12 +5,21 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterable
 
-from gateway.errors import BadMessage, TextEmpty, TextTooLong
-from gateway.events import AddItem, ItemInfo
+from msgspec import Struct
+
+from gateway.errors import BadMessage, NotPermitted, TextEmpty, TextTooLong
+from gateway.events import AddItem, HistoryItem, ItemInfo
 from gateway.history import History, Item
 from gateway.speech.markup import MarkupReader, MarkupRules
 
 MAX_ID = 64  # characters of an item's or a call's id
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """What a client may put in: bytes of one text, and whether it may speak as the system (a key barred from instructions may not)."""
+
+    text_bytes: int
+    may_instruct: bool = True
 
 
 def new_item_id() -> str:
@@ -26,21 +35,25 @@ def checked_text(text: str, limit_bytes: int) -> str:
     return text
 
 
-def item_from(given: AddItem | ItemInfo, limit_bytes: int) -> Item:
-    """A client's item for the history. Raises `BadMessage`, `TextTooLong`, `TextEmpty`."""
+def item_from(given: AddItem | ItemInfo | HistoryItem, bounds: Bounds) -> Item:
+    """A client's item for the history. Raises `BadMessage`, `TextTooLong`, `TextEmpty`, `NotPermitted`."""
+    if isinstance(given, HistoryItem):
+        given = ItemInfo(role=given.role, text=given.text)
     item_id = new_item_id() if given.item_id is None else _checked_id("item_id", given.item_id)
     if given.kind == "message":
-        return Item(item_id=item_id, role=given.role, text=checked_text(given.text, limit_bytes))
+        if given.role == "system" and not bounds.may_instruct:
+            raise NotPermitted("This key may not give instructions; expected no message of the system.")
+        return Item(item_id=item_id, role=given.role, text=checked_text(given.text, bounds.text_bytes))
     call_id = _checked_id("call_id", given.call_id)
-    _check_length(given.text, limit_bytes)
+    _check_length(given.text, bounds.text_bytes)
     if given.kind == "result":
         return Item(item_id=item_id, role="user", text=given.text, kind="result", call_id=call_id)
     return Item(item_id=item_id, role="assistant", text=given.text, kind="call", call_id=call_id, name=_checked_id("name", given.name))
 
 
-def context_from(given: Iterable[ItemInfo], history: History, limit_bytes: int) -> list[Item]:
+def context_from(given: Iterable[ItemInfo], history: History, bounds: Bounds) -> list[Item]:
     """The items that a reply gets instead of the conversation; a lone `item_id` names one of it. Raises as `item_from`, `UnknownItem`."""
-    return [history.find(one.item_id) if one.item_id is not None and _is_reference(one) else item_from(one, limit_bytes) for one in given]
+    return [history.find(one.item_id) if one.item_id is not None and _is_reference(one) else item_from(one, bounds) for one in given]
 
 
 def shown(item: Item, rules: MarkupRules) -> ItemInfo:

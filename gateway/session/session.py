@@ -50,6 +50,7 @@ from gateway.profile import Profile
 from gateway.session.attachment import Attachment
 from gateway.session.conversation import Conversation
 from gateway.session.frames import error_frame
+from gateway.session.items import Bounds
 from gateway.session.listening import Listening
 from gateway.session.planning import planned
 from gateway.turn import Parts, Plan, Progress, SentCall, Turn
@@ -74,7 +75,8 @@ class Session:
         self.session_id = session_id
         self.profile = profile
         self.outbox = Outbox(parts.metrics, parts.now, parts.settings.session.slow_reader_s)
-        self.conversation = Conversation(parts.rules, parts.settings.session.text_bytes, keeps_silent=profile.is_clocked)
+        bounds = Bounds(text_bytes=parts.settings.session.text_bytes, may_instruct=profile.rights.instructions)
+        self.conversation = Conversation(parts.rules, bounds, keeps_silent=profile.is_clocked)
         self.attachment: Attachment | None = None
         self.opened = asyncio.Event()
         self._parts = parts
