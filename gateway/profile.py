@@ -15,11 +15,12 @@ from msgspec import Struct, structs
 from engine.api import Synthesizer
 from gateway.auth import FULL_RIGHTS, Rights
 from gateway.config import Persona, Settings
-from gateway.errors import BadMessage, NotAvailable, NotPermitted, UnknownPersona, UnknownVoice, UnsupportedCodec
+from gateway.errors import BadMessage, NotAvailable, NotPermitted, TextTooLong, UnknownPersona, UnknownVoice, UnsupportedCodec
 from gateway.events import AudioIn, AudioOut, RequestReply, SessionUpdated, StartSession, Tool, UpdateSession
 from gateway.speech.markup import MarkupRules, emotion_instructions
 
 CHANGEABLE = ("instructions", "language", "voice", "output", "allow_barge_in", "turn_detection", "tools", "tool_choice", "max_tokens")
+MAX_INSTRUCTIONS_BYTES = 32_768  # they stand in every prompt
 MAX_TOOLS = 128
 MAX_TOOL_BYTES = 32_768  # they stand in every prompt
 MAX_TOKENS = 4096  # of one reply; the server's own bound may be lower
@@ -52,11 +53,11 @@ class Profile(Struct, frozen=True, kw_only=True):
     def updated(self, update: UpdateSession | RequestReply, voices: Synthesizer) -> Profile:
         """With the given settings changed, for the session or for one reply.
 
-        Raises `UnknownVoice`, `NotPermitted`, `BadMessage`.
+        Raises `UnknownVoice`, `NotPermitted`, `TextTooLong`, `BadMessage`.
         """
         wishes = {name: getattr(update, name, None) for name in CHANGEABLE}
         given: dict[str, Any] = {name: value for name, value in wishes.items() if value is not None}  # Any: of each field's own type
-        _check_rights(self.rights, given.get("instructions"), given.get("tools"))
+        _check_given(self.rights, given.get("instructions"), given.get("tools"))
         if "voice" in given:
             _check_voice(given["voice"], voices)
         if "language" in given:
@@ -99,9 +100,9 @@ def started(
 ) -> Profile:
     """The profile that `session.start` asks for, within the rights of its key. `can_listen`: whether this gateway takes audio in.
 
-    Raises `UnknownPersona`, `UnknownVoice`, `UnsupportedCodec`, `NotAvailable`, `NotPermitted`, `BadMessage`.
+    Raises `UnknownPersona`, `UnknownVoice`, `UnsupportedCodec`, `NotAvailable`, `NotPermitted`, `TextTooLong`, `BadMessage`.
     """
-    _check_rights(rights, start.instructions, start.tools or None)
+    _check_given(rights, start.instructions, start.tools or None)
     if rights.persona and start.persona not in (None, rights.persona):
         raise NotPermitted(f"This key speaks as {rights.persona!r}; expected no other persona.")
     persona = _persona(rights.persona or start.persona, settings)
@@ -168,9 +169,12 @@ def _check_max_tokens(max_tokens: int | None) -> None:
         raise BadMessage(f"max_tokens is {max_tokens}; expected 1 to {MAX_TOKENS}, or inf.")
 
 
-def _check_rights(rights: Rights, instructions: str | None, tools: Sequence[Tool] | None) -> None:
+def _check_given(rights: Rights, instructions: str | None, tools: Sequence[Tool] | None) -> None:
     if instructions is not None and not rights.instructions:
         raise NotPermitted("This key may not give instructions; expected none.")
+    n_bytes = len((instructions or "").encode("utf-8", "replace"))
+    if n_bytes > MAX_INSTRUCTIONS_BYTES:
+        raise TextTooLong(f"The instructions have {n_bytes} bytes; expected at most {MAX_INSTRUCTIONS_BYTES}.")
     if tools and not rights.tools:
         raise NotPermitted("This key may not give tools; expected none.")
 

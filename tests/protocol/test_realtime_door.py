@@ -138,12 +138,14 @@ async def test_bad_frames_are_errors_and_the_session_stays(running: Running) -> 
 async def test_messages_may_be_a_megabyte_here_and_not_more(running: Running) -> None:
     async with talk(running) as socket:
         await receive(socket)
-        event = await ask(socket, "session.update", session={"instructions": "x" * 500_000})
+        event = await ask(socket, "session.update", session={"of tomorrow": "x" * 500_000})
         assert event["type"] == "session.updated"
+        event = await ask(socket, "session.update", session={"instructions": "x" * 500_000})
+        assert event["error"]["code"] == "string_above_max_length"
     async with talk(running) as socket:
         await receive(socket)
         with pytest.raises(ConnectionClosed, match="1009"):
-            await ask(socket, "session.update", session={"instructions": "x" * 1_100_000})
+            await ask(socket, "session.update", session={"of tomorrow": "x" * 1_100_000})
 
 
 async def test_a_burst_of_messages_is_slowed_and_none_is_lost(running: Running) -> None:
