@@ -322,6 +322,7 @@ async def test_a_hundred_sessions_at_once_are_served_fairly_or_told_to_wait(ears
             ears.recognizer.cancel(f"c{number}")
         for task in tasks:
             task.cancel()
+    assert sum(answered.values()) > 0
     assert max(answered.values()) - min(answered.values()) <= 1
 
 

@@ -2,7 +2,7 @@
 
 Asked about noise or silence the model answers with what it saw most often in its training data. It shows: with the base model and a window
 of 10 s, noises had a no-speech probability of 0.53 to 0.91 and a mean log-probability below -1.2; speech in noise as loud as itself (0 dB)
-had 0.01 to 0.19 and more than -1.5. Source of the method: Radford et al. (2022), section 4.5.
+had 0.01 to 0.19 and more than -1.2. Source of the method: Radford et al. (2022), section 4.5.
 """
 
 from __future__ import annotations
