@@ -34,8 +34,8 @@ class Engines:
 
     @property
     def is_ready(self) -> bool:
-        """Whether turns can be answered."""
-        return all(health.ready for health in self.health().values())
+        """Whether typed turns can be answered; an ear that restarts is told to those who speak."""
+        return self.model.health().ready and self.voices.health().ready
 
     def _all(self) -> dict[str, LanguageModel | Synthesizer | Ear]:
         engines: dict[str, LanguageModel | Synthesizer | Ear] = {"llm": self.model, "tts": self.voices}

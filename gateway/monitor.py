@@ -31,13 +31,14 @@ async def watch_loop(metrics: Metrics) -> None:
             log.warning("event loop was blocked", extra={"lag_ms": round(lag_s * 1000)})
 
 
-async def watch_engines(health: Callable[[], dict[str, Health]], admission: Admission, metrics: Metrics) -> None:
+async def watch_engines(
+    health: Callable[[], dict[str, Health]], is_open: Callable[[], bool], admission: Admission, metrics: Metrics
+) -> None:
     """Open and close admission as the engines come and go. Runs until cancelled."""
     while True:
-        engines = health()
-        is_ready = all(engine.ready for engine in engines.values())
+        is_ready = is_open()
         if is_ready != admission.is_ready:
-            log.warning("engines ready" if is_ready else "engines not ready", extra={"health": _details(engines)})
+            log.warning("engines ready" if is_ready else "engines not ready", extra={"health": _details(health())})
         admission.is_ready = is_ready
         metrics.ready.set(is_ready)
         await asyncio.sleep(TICK_S)

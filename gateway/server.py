@@ -100,7 +100,9 @@ class Gateway:
             await self.sessions.started.wait()
             monitors = [
                 tasks.create_task(watch_loop(self.metrics), name="loop monitor"),
-                tasks.create_task(watch_engines(self.engines.health, self.admission, self.metrics), name="engine monitor"),
+                tasks.create_task(
+                    watch_engines(self.engines.health, lambda: self.engines.is_ready, self.admission, self.metrics), name="engine monitor"
+                ),
                 tasks.create_task(watch_gpu(self.metrics), name="gpu monitor"),
                 tasks.create_task(keep_warm(self.engines.model, self.admission, personas), name="warm-up"),
             ]
