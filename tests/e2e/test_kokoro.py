@@ -105,7 +105,7 @@ async def test_a_cancel_ends_a_running_inference(voices: Kokoro) -> None:
 
 
 async def test_two_texts_share_the_voice_clause_by_clause(voices: Kokoro) -> None:
-    long = "One thing is this, another thing is that, a third one is the other, and in the end, all of them, are one, or so they say."
+    long = "One thing is this, and it is said at length. " * 4
     order: list[str] = []
 
     async def speak(name: str, text: str) -> None:
