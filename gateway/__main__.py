@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import bench, check, talk
-from gateway.config import ConfigError, load
+from gateway.config import ConfigError, Settings, load
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,6 +46,7 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--engines", choices=["auto", "fake"], default="auto", help="fake: scripted model and voice, for tests and benches")
     serve.add_argument("--loop", choices=["uvloop", "asyncio"], default="uvloop", help="event loop (default uvloop)")
     serve.add_argument("--tls", action="store_true", help="serve HTTPS; without a configured certificate a self-signed one is made")
+    serve.add_argument("--stop-engine", action="store_true", help="end the vLLM server that a gateway left running, and serve nothing")
     serve.set_defaults(command=_serve)
 
 
@@ -83,6 +84,8 @@ def _serve(options: argparse.Namespace) -> int:
     try:
         settings = load(options.config, overrides=overrides)
         logs.configure(settings.log.level)
+        if options.stop_engine:
+            return _stop_engine(settings)
         context = tls.context(settings) if options.tls or settings.server.tls_certificate else None
         _run(server.serve(settings, context), options.loop)
     except ConfigError as error:
@@ -94,6 +97,14 @@ def _serve(options: argparse.Namespace) -> int:
     except transport.CannotListen as error:
         print(error, file=sys.stderr)
         return 1
+    return 0
+
+
+def _stop_engine(settings: Settings) -> int:
+    from engine.build import stop_served
+
+    n_stopped = stop_served(settings.engine_settings())
+    print(f"{n_stopped} vLLM server(s) of {settings.cache_path} stopped", file=sys.stderr)
     return 0
 
 

@@ -145,7 +145,8 @@ class OpenAiModel:
         if not error.retryable:
             _log.error("llm server refuses", extra={"endpoint": endpoint.name, "why": str(error)})
             return
-        _log.warning("llm server failed", extra={"endpoint": endpoint.name, "kind": error.kind, "why": str(error)})
+        level = logging.DEBUG if self._standing.is_down(endpoint) else logging.WARNING  # said once, not at every look
+        _log.log(level, "llm server failed", extra={"endpoint": endpoint.name, "kind": error.kind, "why": str(error)})
         if isinstance(error, EngineBusy) and len(self._connections) == 1:
             return  # it lives, and there is nobody else to turn to
         self._standing.failed(endpoint, asyncio.get_running_loop().time(), str(error), error.retry_after_s)

@@ -13,7 +13,7 @@ from typing import Any
 from engine.vllm_args.plan import Plan
 
 MODULE = "vllm.entrypoints.openai.api_server"
-_SWITCHES_OFF_BY_DEFAULT = {"enable_log_requests", "enforce_eager", "trust_remote_code"}  # their `--no-` form is the default: left out
+_OFF_BY_DEFAULT = {"disable_log_stats", "enable_log_requests", "enforce_eager", "trust_remote_code"}  # some have no `--no-` form
 
 
 def command_of(plan: Plan, python: str, socket: str) -> list[str]:
@@ -35,7 +35,7 @@ def flag(name: str, value: Any) -> list[str]:  # Any: values of vLLM's own types
         case True:
             return [written]
         case False:
-            return [] if name in _SWITCHES_OFF_BY_DEFAULT else ["--no-" + name.replace("_", "-")]
+            return [] if name in _OFF_BY_DEFAULT else ["--no-" + name.replace("_", "-")]
         case dict():
             return [written, json.dumps(value, sort_keys=True)]
         case list() | tuple():
