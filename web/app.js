@@ -97,6 +97,7 @@ function showFloor() {
     isPaused: Boolean(player?.isPaused),
     isLocked: Boolean(player && !player.isRunning),
     isHearing: utterances.isHearing,
+    isAwaited: utterances.isAwaited,
     mode,
     isMuted,
     isSilenced: microphone.state === "silenced",
@@ -213,6 +214,7 @@ session.on("error", (error) => {
     exchange.note(plainWords(error), { label: "Ask again", run: () => ask(exchange.text) });
     return;
   }
+  if (error.code === "asr_failed") utterances.dismiss();
   isLost ||= error.code === "session_lost"; // said when the new session is ready
   if (isLost) endAll();
   else showNotice(plainWords(error));

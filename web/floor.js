@@ -5,9 +5,9 @@
 /**
  * {floor, words} from what is so now:
  * `isConnected`; `exchange` {isSpeaking, hasAudio, voice} or null; `isPaused`, the reply's playout; `isLocked`, the browser
- * plays no sound yet; `isHearing`, somebody speaks; `mode` (off opening held free), `isMuted` and `isSilenced` of the microphone.
+ * plays no sound yet; `isHearing`, somebody speaks; `isAwaited`, their words are being understood; `mode` (off opening held free), `isMuted` and `isSilenced` of the microphone.
  */
-export function floorOf({ isConnected, exchange = null, isPaused = false, isLocked = false, isHearing = false, mode = "off", isMuted = false, isSilenced = false }) {
+export function floorOf({ isConnected, exchange = null, isPaused = false, isLocked = false, isHearing = false, isAwaited = false, mode = "off", isMuted = false, isSilenced = false }) {
   if (mode === "opening") return { floor: "opening", words: "Opening the microphone" };
   if (exchange && isPaused) return { floor: "paused", words: isHearing ? "Paused, hearing you" : "Paused" };
   if (mode === "held" && isConnected) return { floor: "hearing", words: "Hearing you. Let go to send" };
@@ -17,6 +17,7 @@ export function floorOf({ isConnected, exchange = null, isPaused = false, isLock
   if (exchange && isLocked && exchange.hasAudio) return { floor: "thinking", words: "Tap or press a key to hear the reply" };
   if (exchange) return { floor: "thinking", words: exchange.hasSounded ? "One moment" : "Thinking" };
   if (!isConnected) return { floor: "user", words: mode === "free" ? "Waiting for the connection" : "" };
+  if (isAwaited) return { floor: "thinking", words: "Thinking" };
   if (mode !== "free") return { floor: "user", words: "Your turn" };
   if (isMuted) return { floor: "muted", words: "Muted" };
   return isSilenced ? { floor: "muted", words: "Your device holds the microphone back" } : { floor: "listening", words: "Listening" };

@@ -1,19 +1,20 @@
 // What a person is saying, as the server understands it, until a turn answers it. Pure.
 
+const SHORTEST_MS = 300; // what is shorter was a noise, and nothing is told of it afterwards
 const KEPT = 8; // utterances whose text may still change, or whose turn is still to come
 
 export class Utterances {
-  #all = new Map(); // number -> {number, text, isSpoken, isDismissed, ended_at_ms, turn}
+  #all = new Map(); // number -> {number, text, isSpoken, isFinal, isDismissed, started_at_ms, ended_at_ms, turn}
   #carried = ""; // what was said before the speaker went on, and is answered with the rest
 
   /** Takes speech.started, speech.ended or transcript; returns the utterance as it is now. */
   take(event) {
     const utterance = this.#of(event.utterance);
-    if (event.type === "speech.started") utterance.isSpoken = true;
+    if (event.type === "speech.started") Object.assign(utterance, { isSpoken: true, started_at_ms: event.at_ms });
     if (event.type === "speech.ended") Object.assign(utterance, { isSpoken: false, ended_at_ms: event.at_ms });
     if (event.type === "transcript") {
       utterance.text = event.text;
-      if (event.final) utterance.isSpoken = false;
+      if (event.final) Object.assign(utterance, { isSpoken: false, isFinal: true });
       utterance.turn = event.turn ?? utterance.turn;
     }
     return utterance;
@@ -45,6 +46,11 @@ export class Utterances {
     for (const utterance of this.#all.values()) if (!utterance.isSpoken) utterance.isDismissed = true;
   }
 
+  /** Whether the final words of somebody who has finished are awaited. */
+  get isAwaited() {
+    return [...this.#all.values()].some((it) => !it.isSpoken && !it.isFinal && !it.isDismissed && it.ended_at_ms - it.started_at_ms >= SHORTEST_MS);
+  }
+
   /** The words that no turn answers yet. */
   get pending() {
     const newest = [...this.#all.values()].at(-1);
@@ -58,7 +64,7 @@ export class Utterances {
 
   #of(number) {
     if (!this.#all.has(number)) {
-      this.#all.set(number, { number, text: "", isSpoken: false, isDismissed: false, ended_at_ms: null, turn: null });
+      this.#all.set(number, { number, text: "", isSpoken: false, isFinal: false, isDismissed: false, started_at_ms: null, ended_at_ms: null, turn: null });
       while (this.#all.size > KEPT) this.#all.delete(this.#all.keys().next().value);
     }
     return this.#all.get(number);

@@ -265,7 +265,8 @@ test("words are shown while they are spoken, until a turn answers them", () => {
   utterances.take(ended(1, 900));
   utterances.take(said(1, "Why is the sky blue?", { final: true }));
   assert.deepEqual([utterances.isHearing, utterances.pending], [false, "Why is the sky blue?"]);
-  assert.deepEqual({ ...utterances.answeredBy(3) }, { number: 1, text: "Why is the sky blue?", isSpoken: false, isDismissed: false, ended_at_ms: 900, turn: 3 });
+  const { number, text, ended_at_ms, turn } = utterances.answeredBy(3);
+  assert.deepEqual({ number, text, ended_at_ms, turn }, { number: 1, text: "Why is the sky blue?", ended_at_ms: 900, turn: 3 });
   assert.equal(utterances.pending, "");
 });
 
@@ -306,6 +307,22 @@ test("what was said into a reply that goes on is answered by no later turn", () 
   assert.equal(utterances.answeredBy(4), null);
 });
 
+test("once somebody has finished, their final words are awaited; not those of a noise, nor for ever", () => {
+  const utterances = new Utterances();
+  utterances.take(started(1)); // at 100 ms
+  assert.equal(utterances.isAwaited, false);
+  utterances.take(ended(1, 250));
+  assert.equal(utterances.isAwaited, false); // a noise
+  utterances.take(started(2)); // at 200 ms
+  utterances.take(ended(2, 900));
+  assert.equal(utterances.isAwaited, true);
+  utterances.take(said(2, "Hello.", { final: true }));
+  assert.equal(utterances.isAwaited, false);
+  utterances.take(ended(3, 2000));
+  utterances.dismiss();
+  assert.equal(utterances.isAwaited, false);
+});
+
 test("noise leaves nothing behind", () => {
   const utterances = new Utterances();
   for (const event of [started(1), ended(1), said(1, "", { final: true })]) utterances.take(event);
@@ -330,6 +347,8 @@ for (const [now, floor, words] of [
   [{ ...on, exchange: { ...speaking, isSpeaking: false } }, "thinking", "One moment"],
   [{ ...on, exchange: speaking, isPaused: true, isHearing: true }, "paused", "Paused, hearing you"],
   [{ ...on, exchange: speaking, isPaused: true }, "paused", "Paused"],
+  [{ ...on, isAwaited: true }, "thinking", "Thinking"],
+  [{ isConnected: true, isAwaited: true }, "thinking", "Thinking"],
   [{ ...on, isMuted: true }, "muted", "Muted"],
   [{ ...on, isSilenced: true }, "muted", "Your device holds the microphone back"],
   [{ ...on, isConnected: false }, "user", "Waiting for the connection"],
