@@ -125,7 +125,7 @@ class Run:
             "server": {"port": 0, "debug_stamps": True, "drain_s": 1.0},
             "session": {"max_sessions": max(*self.levels, 64) + 16, "context_tokens": KEEP_TOKENS},
             "turn": {"max_tokens": 120, "first_delta_s": 120.0, "next_delta_s": 60.0},
-            "llm": {"engine": engine, "model": str(self.folder), "context_tokens": 8192, "vllm": vllm},
+            "llm": {"engine": engine, "model": str(self.folder), "context_tokens": 8192, "first_s": 60.0, "next_s": 60.0, "vllm": vllm},
             "tts": {"engines": ["fake"]},
             "asr": {"engine": "off"},
             "log": {"level": "warning"},
