@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 
-EVERY_S = float(os.environ.get("WAIT_FOR_CALLS_EVERY_S", "2"))
+EVERY_S = 2.0
 SETTLE_S = 5.0  # the time that a cluster's proxies take to send newcomers elsewhere
 
 
@@ -30,17 +30,22 @@ def connections(url: str, key: str) -> int | None:
     return None if found is None else int(float(found[1]))
 
 
+def wait(url: str, key: str, seconds: float, settle_s: float = SETTLE_S, every_s: float = EVERY_S) -> int | None:
+    """Return with the calls that are still open: 0 after the last one, others after `seconds`, None without an answer."""
+    ends_at = time.monotonic() + seconds
+    time.sleep(min(settle_s, seconds))
+    while (n := connections(url, key)) and time.monotonic() < ends_at:
+        time.sleep(every_s)
+    return n
+
+
 def main() -> int:
     """Wait; always ends well, because a hook's failure only makes noise."""
     if len(sys.argv) != 2:
         print(f"expected: {sys.argv[0]} SECONDS", file=sys.stderr)
         return 2
-    ends_at = time.monotonic() + float(sys.argv[1])
     url = f"http://127.0.0.1:{os.environ.get('STRETTO_SERVER__PORT', '8080')}/metrics"
-    key = os.environ.get("STRETTO_KEYS", "").split(",")[0].strip()
-    time.sleep(min(SETTLE_S, float(sys.argv[1])))
-    while (n := connections(url, key)) and time.monotonic() < ends_at:
-        time.sleep(EVERY_S)
+    n = wait(url, os.environ.get("STRETTO_KEYS", "").split(",")[0].strip(), float(sys.argv[1]))
     print("nobody is connected" if n == 0 else "no answer from the gateway" if n is None else f"{n} calls are still open", file=sys.stderr)
     return 0
 

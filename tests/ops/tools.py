@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -12,7 +14,8 @@ import pytest
 
 def program(name: str, package: str) -> str:
     """Where `name` is. `package`: what brings it, for the message."""
-    found = shutil.which(name)
+    beside = str(Path(sys.executable).parent)  # programs that came as Python packages
+    found = shutil.which(name) or shutil.which(name, path=beside)
     if found is None:
         _missing(f"{name} is missing ({package})")
     return str(found)
