@@ -34,5 +34,5 @@ if [ "${STRETTO_VLLM:-1}" = 1 ] && command -v "${STRETTO_PYTHON:-python3.11}" >/
 fi
 
 step "Python"
-folders=(); for folder in ${STRETTO_TESTS:-unit session protocol e2e browser}; do folders+=("tests/$folder"); done
+folders=(); for folder in ${STRETTO_TESTS:-unit session protocol e2e browser ops}; do folders+=("tests/$folder"); done
 $bin/python -m pytest "${folders[@]}" -q -ra --durations 15
