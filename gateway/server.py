@@ -220,10 +220,14 @@ class Guard:
         try:
             auth.check_host(self._access, host)
         except StrettoError as error:
-            if scope["type"] == "websocket":
-                await _deny(WebSocket(scope, receive, send), error)
+            if scope["path"] == transport.REALTIME_PATH:
+                answer = realtime_door.refusal(error)
             else:
-                await JSONResponse({"error": {"code": error.code, "message": str(error)}}, error.http_status)(scope, receive, send)
+                answer = JSONResponse({"error": {"code": error.code, "message": str(error)}}, error.http_status)
+            if scope["type"] == "websocket":
+                await WebSocket(scope, receive, send).send_denial_response(answer)
+            else:
+                await answer(scope, receive, send)
             return
 
         async def send_secured(message: Message) -> None:

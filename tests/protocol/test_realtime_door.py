@@ -112,6 +112,13 @@ async def test_a_foreign_page_is_refused(running: Running) -> None:
     assert error["code"] == "forbidden_origin"
 
 
+async def test_a_foreign_host_is_refused_in_the_same_form(running: Running) -> None:
+    async with httpx.AsyncClient(base_url=running.http_url) as client:
+        answer = await client.get("/v1/realtime", headers={**KEY, "Host": "evil.example"})
+        assert answer.status_code == 403
+        assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
+
+
 async def test_a_full_house_says_when_to_come_again(running: Running) -> None:
     async with talk(running), talk(running), talk(running):
         error, headers = await refused(running, 503)

@@ -313,8 +313,10 @@ def test_nothing_of_a_response_follows_its_end() -> None:
 
 def test_speech_that_interrupts_is_told_as_turn_detected() -> None:
     made = codec()
-    *_, done = encoded(made, TurnStarted(turn=1, reply_id="r1"), Interrupted(turn=1, reason="speech"))
-    assert done["response"]["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
+    ends = [Interrupted(turn=1, reason="speech"), TurnDone(turn=1, status="superseded", timeline=Timeline())]
+    for end in ends:
+        *_, done = encoded(made, TurnStarted(turn=1, reply_id="r1"), end)
+        assert done["response"]["status_details"] == {"type": "cancelled", "reason": "turn_detected"}
 
 
 def test_an_item_behind_a_reply_that_was_never_shown_names_the_one_before_it() -> None:

@@ -236,6 +236,8 @@ class RealtimeCodec:
             case Interrupted():
                 reason = "turn_detected" if event.reason == "speech" else "client_cancelled"
                 yield from self._end(response, "cancelled", {"type": "cancelled", "reason": reason})
+            case TurnDone(status="superseded"):
+                yield from self._end(response, "cancelled", {"type": "cancelled", "reason": "turn_detected"})
             case TurnDone():
                 yield from self._end(response, "failed", failure(self._failures.get(response.turn)))
             case _:
