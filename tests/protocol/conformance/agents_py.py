@@ -9,14 +9,14 @@ import asyncio
 import json
 import sys
 
-from agents import function_tool, set_tracing_disabled  # type: ignore[import-not-found]  # in the clients' environment
-from agents.realtime import RealtimeAgent, RealtimeRunner  # type: ignore[import-not-found]  # as above
+from agents import function_tool, set_tracing_disabled  # type: ignore[import-not-found, unused-ignore]  # in the clients' environment
+from agents.realtime import RealtimeAgent, RealtimeRunner  # type: ignore[import-not-found, unused-ignore]  # as above
 
 set_tracing_disabled(True)
 CALLS: list[str] = []
 
 
-@function_tool  # type: ignore[untyped-decorator]  # unknown in this environment
+@function_tool  # type: ignore[untyped-decorator, unused-ignore]  # unknown in this environment
 def get_weather(city: str) -> str:
     """Weather of a city."""
     CALLS.append(city)

@@ -11,9 +11,9 @@ import json
 import sys
 from typing import Any
 
-from openai import AsyncOpenAI  # type: ignore[import-not-found]  # in the clients' environment
-from openai.types.realtime import RealtimeServerEvent  # type: ignore[import-not-found]  # as above
-from pydantic import TypeAdapter, ValidationError  # type: ignore[import-not-found]  # as above
+from openai import AsyncOpenAI  # type: ignore[import-not-found, unused-ignore]  # in the clients' environment
+from openai.types.realtime import RealtimeServerEvent  # type: ignore[import-not-found, unused-ignore]  # as above
+from pydantic import TypeAdapter, ValidationError  # type: ignore[import-not-found, unused-ignore]  # as above
 
 Sdk = Any  # the SDK's own objects, which this environment does not know
 
