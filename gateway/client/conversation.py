@@ -18,6 +18,7 @@ from websockets.exceptions import ConnectionClosed
 
 from gateway.client.dialing import Dialer
 from gateway.client.faults import RESUMABLE_CLOSES, ConversationError, ConversationLost, NoAnswer, Refused
+from gateway.client.hearing import Hearing
 from gateway.client.playout import Player, SimulatedPlayer
 from gateway.client.reply import Reply
 from gateway.client.reporter import PlayoutReporter
@@ -28,13 +29,17 @@ from gateway.events import (
     AppendAudio,
     AudioFrame,
     Cancel,
+    ClearInput,
     ClientEvent,
     CommitInput,
     DeleteItem,
     ErrorRaised,
     Interrupted,
     ItemAdded,
+    Mute,
     Ping,
+    PlayoutPaused,
+    PlayoutResumed,
     ReplyDone,
     RequestReply,
     Resume,
@@ -44,7 +49,10 @@ from gateway.events import (
     ServerEvent,
     SessionReady,
     SessionUpdated,
+    SpeechEnded,
+    SpeechStarted,
     StartSession,
+    Transcribed,
     TurnDone,
     TurnStarted,
     UpdateSession,
@@ -112,6 +120,7 @@ class Conversation:
         self.last_seq = 0
         self.n_resumes = 0
         self.ready: SessionReady
+        self.hearing = Hearing()
         self.reporter = PlayoutReporter(self._player, self._send_quietly, self._loop.time)
 
     # --- what a caller asks for ---
@@ -144,9 +153,17 @@ class Conversation:
         voice: str | None = None,
         output: Literal["audio", "text"] | None = None,
         allow_barge_in: bool | None = None,
+        turn_detection: Literal["auto", "push_to_talk"] | None = None,
     ) -> SessionUpdated:
-        """Change settings from the next turn on; returns those in force."""
-        event = UpdateSession(instructions=instructions, language=language, voice=voice, output=output, allow_barge_in=allow_barge_in)
+        """Change settings from the next turn on (who ends an utterance: at once); returns those in force."""
+        event = UpdateSession(
+            instructions=instructions,
+            language=language,
+            voice=voice,
+            output=output,
+            allow_barge_in=allow_barge_in,
+            turn_detection=turn_detection,
+        )
         return await self._request(event, SessionUpdated)
 
     async def cancel(self, turn: int | None = None) -> None:
@@ -160,12 +177,23 @@ class Conversation:
         return self._loop.time() - start_s
 
     async def append_audio(self, data: bytes, pts_ms: float) -> None:
-        """Microphone audio. Not answered, and lost while the connection is down: old speech is of no use."""
+        """Microphone audio in the format of `ready.audio_in` (None: nobody listens). What comes of it is in `hearing`.
+
+        Not answered, and lost while the connection is down: old speech is of no use.
+        """
         await self._send_quietly(AppendAudio(data=data, pts_ms=pts_ms))
 
     async def commit(self) -> None:
         """Push-to-talk released."""
         await self._request(CommitInput(), ServerEvent)
+
+    async def clear(self) -> None:
+        """Throw away what was said and is no utterance yet."""
+        await self._request(ClearInput(), ServerEvent)
+
+    async def mute(self, *, on: bool) -> None:
+        """The microphone is off, or on again."""
+        await self._request(Mute(on=on), ServerEvent)
 
     def reply(self, turn: int) -> Reply | None:
         """A reply by its number, also one that was not asked for here."""
@@ -298,10 +326,21 @@ class Conversation:
                 self.reporter.on_all_sent(event.turn)
             case Interrupted() | TurnDone():
                 self.reporter.on_over(event.turn)
+            case PlayoutPaused():
+                self.reporter.on_pause(event.turn)
+            case PlayoutResumed():
+                self.reporter.on_resume(event.turn)
+        self._hear(event)
         if event.ref is not None and event.ref in self._pending:
             answer = self._pending[event.ref][1]
             if not answer.done():
                 answer.set_result(event)
+
+    def _hear(self, event: ServerEvent) -> None:
+        if isinstance(event, SpeechStarted | SpeechEnded | Transcribed | PlayoutPaused | PlayoutResumed):
+            self.hearing.add(event)
+        elif isinstance(event, TurnStarted) and event.ref is None:
+            self.hearing.add(self._replies[event.turn])
 
     def _reply_of(self, turn: int, event: ServerEvent, now_s: float) -> Reply:
         reply = self._replies.get(turn)
@@ -318,6 +357,7 @@ class Conversation:
             return
         self._lost = lost
         self._attached.clear()
+        self.hearing.fail(lost)
         for reply in self._replies.values():
             reply.fail(lost)
         for _, answer in self._pending.values():

@@ -28,6 +28,7 @@ class PlayoutClock:
         self._total_ms = 0.0
         self._played_ms = 0.0
         self._since_s = 0.0
+        self._is_paused = False
 
     @property
     def total_ms(self) -> float:
@@ -41,10 +42,20 @@ class PlayoutClock:
 
     def starved_ms(self, now_s: float) -> float:
         """How long the speaker has had nothing to play; 0 while it plays."""
-        return max(0.0, (now_s - self._since_s) * 1000 - (self._total_ms - self._played_ms))
+        return 0.0 if self._is_paused else max(0.0, (now_s - self._since_s) * 1000 - (self._total_ms - self._played_ms))
+
+    def pause(self, now_s: float) -> None:
+        """Hold the speaker; what is received meanwhile waits."""
+        self._played_ms, self._is_paused = self.played_ms(now_s), True
+
+    def resume(self, now_s: float) -> None:
+        """Go on where it was held."""
+        self._played_ms, self._since_s, self._is_paused = self.played_ms(now_s), now_s, False
 
     def played_ms(self, now_s: float) -> float:
         """Media time that has left the speaker."""
+        if self._is_paused:
+            return self._played_ms
         return min(self._total_ms, self._played_ms + (now_s - self._since_s) * 1000)
 
 
@@ -56,6 +67,12 @@ class Player(Protocol):
 
     def played_ms(self, turn: int) -> float:
         """Media time of `turn` that has left the speaker."""
+
+    def pause(self, turn: int) -> None:
+        """Hold the sound where it is: the user may be interrupting."""
+
+    def resume(self, turn: int) -> None:
+        """Go on with it."""
 
     def stop(self, turn: int) -> None:
         """Throw away what has not been played; `played_ms` stays where it is."""
@@ -81,6 +98,14 @@ class SimulatedPlayer:
         if turn in self._stopped_ms:
             return self._stopped_ms[turn]
         return self._turns[turn].played_ms(self._clock()) if turn in self._turns else 0.0
+
+    def pause(self, turn: int) -> None:
+        if turn in self._turns:
+            self._turns[turn].pause(self._clock())
+
+    def resume(self, turn: int) -> None:
+        if turn in self._turns:
+            self._turns[turn].resume(self._clock())
 
     def stop(self, turn: int) -> None:
         self._stopped_ms = {turn: self.played_ms(turn)}

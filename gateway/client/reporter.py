@@ -19,6 +19,7 @@ class _Track(Struct):
     received_ms: float = 0.0
     is_all_sent: bool = False
     is_over: bool = False
+    is_paused: bool = False
     due_s: float = 0.0
 
 
@@ -47,6 +48,20 @@ class PlayoutReporter:
             self._tracks[turn].is_all_sent = True
             self._changed.set()
 
+    def on_pause(self, turn: int) -> None:
+        """Reported at once: the server keeps to what was heard."""
+        if turn in self._tracks:
+            self._player.pause(turn)
+            self._tracks[turn].is_paused = True
+            self._tracks[turn].due_s = self._clock()
+            self._changed.set()
+
+    def on_resume(self, turn: int) -> None:
+        if turn in self._tracks:
+            self._player.resume(turn)
+            self._tracks[turn].is_paused = False
+            self._changed.set()
+
     def on_over(self, turn: int) -> None:
         if turn in self._tracks:
             self._player.stop(turn)
@@ -73,8 +88,8 @@ class PlayoutReporter:
         if is_final:
             del self._tracks[turn]
         elif now_s < track.due_s:
-            if track.is_all_sent:
+            if track.is_all_sent and not track.is_paused:
                 track.due_s = min(track.due_s, now_s + left_ms / 1000)
             return
-        track.due_s = now_s + min(REPORT_EVERY_S, left_ms / 1000 if track.is_all_sent else REPORT_EVERY_S)
+        track.due_s = now_s + min(REPORT_EVERY_S, left_ms / 1000 if track.is_all_sent and not track.is_paused else REPORT_EVERY_S)
         await self._send(ReportPlayout(turn=turn, played_ms=played_ms, final=is_final))

@@ -8,26 +8,37 @@ import pytest
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.http11 import Request, Response
 
-from gateway.client import ConnectFailed, Conversation, ConversationLost, PlayoutClock, Refused, SimulatedPlayer, connect
+from gateway.client import ConnectFailed, Conversation, ConversationLost, PlayoutClock, Refused, Reply, SimulatedPlayer, connect
 from gateway.client.playout import length_ms
 from gateway.events import (
     Ack,
     AddItem,
+    AppendAudio,
     AudioFrame,
     AudioOut,
     Cancel,
+    ClearInput,
+    CommitInput,
     ErrorRaised,
     Interrupted,
     ItemAdded,
+    Mute,
     Ping,
+    PlayoutPaused,
+    PlayoutResumed,
     Pong,
+    ReplyDone,
     ReportPlayout,
     SendText,
+    SpeechEnded,
+    SpeechStarted,
     StartSession,
     TextDelta,
     Timeline,
+    Transcribed,
     TurnDone,
     TurnStarted,
+    UsageInfo,
 )
 from tests.doubles.scripted_server import FRAME_20_MS, Peer, reply_with_two_segments, serving
 
@@ -239,6 +250,93 @@ def test_playout_clock_waits_while_it_has_nothing() -> None:
     assert clock.played_ms(11.0) == 100  # ran dry
     clock.add(100, now_s=12.0)
     assert clock.played_ms(12.03) == pytest.approx(130)
+
+
+def test_a_paused_player_goes_on_where_it_was() -> None:
+    now = [0.0]
+    player = SimulatedPlayer(lambda: now[0])
+    player.play(AudioFrame(turn=1, index=0, pts_ms=0, data=b""), 1000)
+    now[0] = 0.3
+    player.pause(1)
+    now[0] = 5.0
+    player.play(AudioFrame(turn=1, index=0, pts_ms=1000, data=b""), 1000)
+    assert player.played_ms(1) == pytest.approx(300)
+    player.resume(1)
+    now[0] = 5.1
+    assert player.played_ms(1) == pytest.approx(400)
+    player.pause(2)  # a turn of which nothing has come
+    assert player.played_ms(2) == 0
+
+
+async def test_what_is_heard_comes_as_one_stream_with_the_replies_to_it() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.start()
+        audio = await peer.receive()
+        assert isinstance(audio, AppendAudio)
+        assert (audio.data, audio.pts_ms) == (FRAME_20_MS, 20)
+        await peer.send(SpeechStarted(utterance=1, at_ms=20))
+        await peer.send(Transcribed(utterance=1, text="Hel", final=False))
+        await peer.send(SpeechEnded(utterance=1, at_ms=900))
+        await peer.send(Transcribed(utterance=1, text="Hello.", final=True, turn=1))
+        await peer.send(TurnStarted(turn=1, item_id="u1"))
+        await peer.send(TextDelta(turn=1, text="Hi.", tokens=1))
+        await peer.send(TurnDone(turn=1, status="completed", timeline=Timeline()))
+        await peer.socket.close(1008, "enough")
+
+    async with serving(script) as server, connect(server.url) as conversation:
+        await conversation.append_audio(FRAME_20_MS, 20)
+        heard = [await anext(conversation.hearing) for _ in range(5)]
+        assert [type(one) for one in heard] == [SpeechStarted, Transcribed, SpeechEnded, Transcribed, Reply]
+        reply = heard[-1]
+        assert isinstance(reply, Reply)
+        assert (await reply.finished()).status == "completed"
+        assert reply.text == "Hi."
+        with pytest.raises(ConversationLost, match="enough"):
+            await anext(conversation.hearing)
+
+
+async def test_a_paused_turn_is_reported_where_it_stands_and_goes_on() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.start()
+        await peer.send(TurnStarted(turn=1))
+        for index in range(10):
+            await peer.send(AudioFrame(turn=1, index=0, pts_ms=100 * index, data=FRAME_20_MS * 5))
+        await asyncio.sleep(0.3)
+        await peer.send(PlayoutPaused(turn=1))
+        await peer.receive_until(lambda event: isinstance(event, ReportPlayout) and event.played_ms >= 200)
+        held = await peer.receive()
+        again = await peer.receive()
+        assert isinstance(held, ReportPlayout)
+        assert isinstance(again, ReportPlayout)
+        assert held.played_ms == again.played_ms
+        await peer.send(PlayoutResumed(turn=1))
+        await peer.send(ReplyDone(turn=1, usage=UsageInfo(prompt_tokens=1, cached_tokens=0, output_tokens=1)))
+        await peer.receive_until(lambda event: isinstance(event, ReportPlayout) and event.final)
+        await peer.send(TurnDone(turn=1, status="completed", timeline=Timeline()))
+        await peer.socket.wait_closed()
+
+    async with serving(script) as server, connect(server.url) as conversation:
+        reply = await anext(conversation.hearing)
+        assert isinstance(reply, Reply)
+        assert (await reply.finished()).status == "completed"
+
+
+async def test_push_to_talk_and_mute_are_requests() -> None:
+    async def script(peer: Peer) -> None:
+        await peer.start()
+        for _ in range(4):
+            event = await peer.receive()
+            answer = ErrorRaised(code="input_empty", message="Nothing.", retryable=False, ref=event.id)
+            await peer.send(answer if isinstance(event, CommitInput) else Ack(ref=event.id))
+        await peer.socket.wait_closed()
+
+    async with serving(script) as server, connect(server.url) as conversation:
+        await conversation.clear()
+        await conversation.mute(on=True)
+        await conversation.mute(on=False)
+        with pytest.raises(Refused, match="input_empty"):
+            await conversation.commit()
+    assert [type(event) for event in server.received[1:]] == [ClearInput, Mute, Mute, CommitInput]
 
 
 def test_a_stopped_player_stays_where_it_was() -> None:
