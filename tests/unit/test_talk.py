@@ -12,6 +12,8 @@ import pytest
 
 from gateway import talk
 from gateway.events import ErrorRaised, ReplyDone, SegmentDecided, SegmentDone, StartSession, Timeline, TurnDone, TurnStarted, UsageInfo
+from gateway.talk import sound
+from gateway.talk.transcript import Transcript
 from tests.doubles.scripted_server import FRAME_20_MS, Peer, Script, reply_with_two_segments, serving
 
 
@@ -31,8 +33,8 @@ async def test_segments_are_printed_with_their_times_and_the_sound_is_written(tm
     assert any(line.endswith("ms  It is deep.") for line in lines)
     assert lines[-1].startswith("first segment ")
     assert f"written to {out}; 8 tokens" in lines[-1]
-    with wave.open(str(out)) as sound:
-        assert (sound.getframerate(), sound.getnchannels(), sound.readframes(9999)) == (24_000, 1, FRAME_20_MS * 2)
+    with wave.open(str(out)) as file:
+        assert (file.getframerate(), file.getnchannels(), file.readframes(9999)) == (24_000, 1, FRAME_20_MS * 2)
 
 
 def text_reply(*, status: str, error: ErrorRaised | None = None) -> Script:
@@ -108,7 +110,7 @@ async def test_a_connection_that_breaks_is_exit_code_1(capsys: pytest.CaptureFix
 async def test_sound_goes_to_a_players_standard_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard = tmp_path / "heard"
     recorder = f"import sys; open({str(heard)!r}, 'wb').write(sys.stdin.buffer.read())"
-    monkeypatch.setattr(talk, "SPEAKERS", ((sys.executable, "-c", recorder, "{rate}"),))
+    monkeypatch.setattr(sound, "SPEAKERS", ((sys.executable, "-c", recorder, "{rate}"),))
     async with serving(reply_with_two_segments) as server:
         assert await run(server.url) == 0
     assert heard.read_bytes() == FRAME_20_MS * 2
@@ -117,7 +119,7 @@ async def test_sound_goes_to_a_players_standard_input(tmp_path: Path, monkeypatc
 async def test_without_a_player_the_sound_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(talk, "SPEAKERS", ())
+    monkeypatch.setattr(sound, "SPEAKERS", ())
     monkeypatch.chdir(tmp_path)
     async with serving(reply_with_two_segments) as server:
         assert await run(server.url) == 0
@@ -127,7 +129,7 @@ async def test_without_a_player_the_sound_is_written(
 
 def test_a_segment_without_sound_is_said() -> None:
     lines: list[str] = []
-    show = talk.Transcript(lines.append)
+    show = Transcript(lines.append)
     show.add(12.0, SegmentDone(turn=1, index=0, audio_ms=0, status="no_voice"))
     show.end("played by aplay")
     assert lines[0].endswith("(segment 1 has no sound: no_voice)")
