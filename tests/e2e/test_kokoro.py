@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 from collections.abc import AsyncGenerator
 
 import numpy as np
@@ -18,7 +19,9 @@ from tests.e2e.local_engines import listen, take_first, until, weights
 
 pytest.importorskip("piper", reason="needs the extra local-hq")
 has_chinese = importlib.util.find_spec("misaki") is not None
-needs_chinese = pytest.mark.skipif(not has_chinese, reason="needs the extra local-zh")
+needs_chinese = pytest.mark.skipif(
+    not has_chinese and os.environ.get("CI") != "true", reason="KOKORO'S CHINESE IS NOT TESTED: it needs the extra local-zh (Python < 3.13)"
+)
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 HEART, XIAOBEI = "kokoro/af_heart", "kokoro/zf_xiaobei"
 
