@@ -78,6 +78,7 @@ class Listening:
         self._asked: Asked | None = None
         self._carried = ""  # what the speaker had said before they went on
         self._warmed_s = float("-inf")
+        self._is_over = False
         self._tasks: asyncio.TaskGroup
 
     async def run(self) -> None:
@@ -87,7 +88,10 @@ class Listening:
                 self._tasks = tasks
                 if self._listener is not None:
                     tasks.create_task(self._listener.run(), name=f"{self._session.session_id} listen")
-                await asyncio.Event().wait()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    self._is_over = True
         finally:
             self._stop_timer()
             self.drop_draft()
@@ -231,7 +235,7 @@ class Listening:
     def warm_up(self) -> None:
         """Put the conversation into the engine's prefix cache, if nothing was asked for a while."""
         now = self._parts.now()
-        if self._listener is None or now - self._warmed_s < self._parts.settings.hearing.warm_up_after_s:
+        if self._listener is None or self._is_over or now - self._warmed_s < self._parts.settings.hearing.warm_up_after_s:
             return
         self._warmed_s = now
         self._tasks.create_task(self._warm_up(), name=f"{self._session.session_id} warm-up")

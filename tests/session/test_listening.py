@@ -13,6 +13,7 @@ from gateway.events import (
     AppendAudio,
     AudioFrame,
     AudioIn,
+    Cancel,
     ClearInput,
     CommitInput,
     ErrorRaised,
@@ -325,3 +326,15 @@ async def test_a_reply_that_may_not_be_interrupted_is_not() -> None:
         assert not scene.of(Interrupted)
         assert not scene.of(PlayoutPaused)
         assert len(scene.of(SpeechStarted)) == 1
+
+
+async def test_a_session_that_ends_while_an_interrupted_turn_settles_ends_quietly(caplog: pytest.LogCaptureFixture) -> None:
+    async with talking(("Tell me.", "Stop it now."), ("One two three four five six. " * 20,)) as (scene, microphone):
+        await microphone.say(800)
+        await scene.until(AudioFrame, n=30)
+        scene.send(Cancel())
+        await asyncio.sleep(0.1)
+        scene.session.close()
+        await asyncio.sleep(5)
+        assert scene.session.session_id not in scene.sessions.ids()
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
