@@ -5,12 +5,13 @@ Pure counters; the time of `loop.time()` comes in as seconds.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 
 from gateway.errors import Draining, Overloaded, StrettoError
 
 BAD_MESSAGES = 10  # in BAD_WINDOW_S: a peer that does not speak the protocol
 BAD_WINDOW_S = 60.0
+KNOCKERS = 4096  # addresses whose handshakes are counted; 1 MB
 
 
 class Admission:
@@ -58,6 +59,22 @@ class Rate:
             return False
         self._left -= 1
         return True
+
+
+class Knocks:
+    """Handshakes a second of each address, right or wrong ones, before any key is looked at. Remembers `KNOCKERS` addresses."""
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._rates: OrderedDict[str, Rate] = OrderedDict()
+
+    def take(self, address: str, now: float) -> bool:
+        """Whether this address may knock once more."""
+        rate = self._rates.pop(address, None) or Rate(self._per_s, now)
+        self._rates[address] = rate
+        if len(self._rates) > KNOCKERS:
+            self._rates.popitem(last=False)
+        return rate.take(now)
 
 
 class Mistakes:

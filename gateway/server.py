@@ -30,11 +30,11 @@ from starlette.websockets import WebSocket
 
 from engine.build import Engines, build
 from gateway import auth, realtime_door, transport
-from gateway.admission import Admission
+from gateway.admission import Admission, Knocks
 from gateway.codecs import Codec, native
 from gateway.config import Settings
 from gateway.connection import Connection
-from gateway.errors import StrettoError, UnsupportedSubprotocol
+from gateway.errors import RateLimited, StrettoError, UnsupportedSubprotocol
 from gateway.metrics import Metrics
 from gateway.monitor import keep_warm, watch_engines, watch_gpu, watch_loop
 from gateway.profile import persona_prompts
@@ -67,6 +67,7 @@ class Gateway:
         self.engines = engines
         self.metrics = metrics or Metrics()
         self.admission = Admission(settings.session.max_sessions)
+        self.knocks = Knocks(settings.server.handshakes_per_s)
         self.parts = Parts(
             model=engines.model,
             voices=engines.voices,
@@ -132,6 +133,7 @@ class Gateway:
     async def _voice(self, socket: WebSocket) -> None:
         headers, offers = socket.headers, socket.scope["subprotocols"]
         try:
+            self._check_rate(socket)
             auth.check_origin(self.access, headers.get("origin"), headers.get("host"))
             rights = auth.check_key(self.access, headers, offers, native.KEY_PREFIX)
             if native.SUBPROTOCOL not in offers:
@@ -145,12 +147,21 @@ class Gateway:
 
     async def _realtime(self, socket: WebSocket) -> None:
         try:
+            self._check_rate(socket)
             guest = realtime_door.enter(socket, self.access, self.settings)
             self._check_room()
         except StrettoError as error:
             await socket.send_denial_response(realtime_door.refusal(error))
             return
         await self._serve(socket, guest.subprotocol, guest.codec, guest.rights)
+
+    def _check_rate(self, socket: WebSocket) -> None:
+        """Raises `RateLimited`."""
+        address = socket.client.host if socket.client is not None else ""
+        if not self.knocks.take(address, self.parts.now()):
+            self.metrics.refused.labels(RateLimited.code).inc()
+            per_s = self.settings.server.handshakes_per_s
+            raise RateLimited(f"More than {per_s:g} connections a second from this address.", retry_after_ms=1000)
 
     def _check_room(self) -> None:
         """Raises `Overloaded`, `Draining`."""

@@ -98,6 +98,23 @@ def test_no_key_shows_in_the_log(keyed: Running) -> None:
     assert not any("alpha" in line or "beta" in line for line in keyed.lines)
 
 
+@pytest.mark.parametrize("path", ["voice", "realtime"])
+async def test_an_address_that_knocks_too_often_is_told_to_wait(path: str) -> None:
+    with gateway({"STRETTO_SERVER__HANDSHAKES_PER_S": "3"}) as running:
+        offers = [SUBPROTOCOL] if path == "voice" else ["realtime"]
+        statuses, waits = [], set()
+        for _ in range(8):
+            try:
+                async with connect(f"ws://127.0.0.1:{running.port}/v1/{path}", subprotocols=offers):  # type: ignore[arg-type]
+                    statuses.append(101)
+            except InvalidStatus as error:
+                statuses.append(error.response.status_code)
+                waits.add(error.response.headers["Retry-After"])
+        assert statuses[:3] == [101, 101, 101]
+        assert 429 in statuses[3:]
+        assert waits == {"1"}
+
+
 async def test_the_client_too_many_is_refused_at_once_and_told_when_to_come_back() -> None:
     with gateway({"STRETTO_SESSION__MAX_SESSIONS": "2"}) as running:
         async with peer(running.voice_url, start={}) as one, peer(running.voice_url, start={}):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.admission import BAD_MESSAGES, Admission, Mistakes, Rate
+from gateway.admission import BAD_MESSAGES, KNOCKERS, Admission, Knocks, Mistakes, Rate
 from gateway.errors import Draining, Overloaded
 
 
@@ -46,6 +46,21 @@ def test_the_rate_refills_with_time() -> None:
     assert not rate.take(0.0)
     assert rate.take(0.11)
     assert not rate.take(0.11)
+
+
+def test_each_address_has_its_own_rate_of_knocks() -> None:
+    knocks = Knocks(2)
+    assert [knocks.take("a", 0.0) for _ in range(3)] == [True, True, False]
+    assert knocks.take("b", 0.0)
+    assert knocks.take("a", 1.0)
+
+
+def test_knocks_remember_a_bounded_number_of_addresses() -> None:
+    knocks = Knocks(1)
+    assert knocks.take("first", 0.0)
+    for number in range(KNOCKERS):
+        knocks.take(str(number), 0.0)
+    assert knocks.take("first", 0.0), "forgotten, so it starts anew"
 
 
 def test_ten_mistakes_in_a_minute_are_too_many() -> None:
