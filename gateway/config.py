@@ -137,7 +137,8 @@ class EndpointingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     silence_probability: Probability = 0.35
     start_ms: PositiveInt = 64
     min_speech_ms: PositiveInt = 96
-    likely_ms: PositiveInt = 64
+    likely_ms: PositiveInt = 32
+    score_ms: PositiveInt = 96
     sure_score: Probability = 0.8
     sure_ms: PositiveInt = 192
     unsure_ms: PositiveInt = 800
@@ -333,10 +334,10 @@ def _check_pairs(settings: Settings) -> None:
 
 
 def _check_waits(waits: EndpointingSettings) -> None:
-    if not waits.likely_ms <= waits.sure_ms <= waits.unsure_ms <= waits.longest_ms:
+    if not waits.likely_ms <= waits.score_ms <= waits.sure_ms <= waits.unsure_ms <= waits.longest_ms:
         raise ConfigError(
-            f"endpointing.likely_ms ({waits.likely_ms}), sure_ms ({waits.sure_ms}), unsure_ms ({waits.unsure_ms}) and "
-            f"longest_ms ({waits.longest_ms}) must not get smaller in this order"
+            f"endpointing.likely_ms ({waits.likely_ms}), score_ms ({waits.score_ms}), sure_ms ({waits.sure_ms}), "
+            f"unsure_ms ({waits.unsure_ms}) and longest_ms ({waits.longest_ms}) must not get smaller in this order"
         )
     if waits.silence_probability > waits.speech_probability:
         raise ConfigError(

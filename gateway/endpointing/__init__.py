@@ -9,6 +9,7 @@ from gateway.endpointing.endpointer import (
     EndLikely,
     Endpointer,
     NoiseHeard,
+    ScoreWanted,
     SpeechResumed,
     SpeechStarted,
     TurnEnded,
@@ -17,6 +18,6 @@ from gateway.endpointing.reading import Reading, read
 from gateway.endpointing.waiting import wait_ms
 
 __all__ = [
-    "Decision", "EndLikely", "Endpointer", "NoiseHeard", "Reading", "SpeechResumed", "SpeechStarted", "TurnEnded", "Verdict",
+    "Decision", "EndLikely", "Endpointer", "NoiseHeard", "Reading", "ScoreWanted", "SpeechResumed", "SpeechStarted", "TurnEnded", "Verdict",
     "is_echo", "judge", "read", "wait_ms",
 ]  # fmt: skip

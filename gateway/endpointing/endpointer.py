@@ -21,7 +21,13 @@ class SpeechStarted(Struct, frozen=True):
 
 
 class EndLikely(Struct, frozen=True):
-    """Speech paused at `at_ms`, perhaps for good: the moment to read it, to judge it, and to begin a draft."""
+    """Speech paused at `at_ms`, perhaps for good: the moment to read it and to begin a draft."""
+
+    at_ms: float
+
+
+class ScoreWanted(Struct, frozen=True):
+    """The pause since `at_ms` is long enough to be judged by its sound."""
 
     at_ms: float
 
@@ -46,7 +52,7 @@ class NoiseHeard(Struct, frozen=True):
     at_ms: float
 
 
-Decision = SpeechStarted | EndLikely | SpeechResumed | TurnEnded | NoiseHeard
+Decision = SpeechStarted | EndLikely | ScoreWanted | SpeechResumed | TurnEnded | NoiseHeard
 
 
 class Endpointer:
@@ -57,6 +63,7 @@ class Endpointer:
         self._now_ms = 0.0
         self._is_speech = False
         self._is_likely = False  # the present silence was told as a likely end
+        self._is_score_wanted = False
         self._run_ms = self._run_from_ms = 0.0  # of voice without a gap
         self._started_ms = self._voiced_ms = self._spoken_until_ms = 0.0
         self._score: float | None = None
@@ -127,7 +134,8 @@ class Endpointer:
         decisions: list[Decision] = []
         if self._is_likely:
             decisions.append(SpeechResumed(self._run_from_ms))
-            self._is_likely, self._score, self._reading = False, None, Reading.EMPTY
+            self._is_likely = self._is_score_wanted = False
+            self._score, self._reading = None, Reading.EMPTY
         if self._now_ms - self._started_ms >= settings.longest_utterance_s * 1000:
             decisions += self._end("length")
         return decisions
@@ -145,6 +153,9 @@ class Endpointer:
                 return [NoiseHeard(at_ms)]
             self._is_likely = True
             decisions.append(EndLikely(self._spoken_until_ms))
+        if self._is_likely and not self._is_score_wanted and self._silence_ms() >= self._settings.score_ms:
+            self._is_score_wanted = True
+            decisions.append(ScoreWanted(self._spoken_until_ms))
         return decisions + self._decide()
 
     def _decide(self) -> list[Decision]:
@@ -161,7 +172,7 @@ class Endpointer:
         return [ended]
 
     def _forget(self) -> None:
-        self._is_speech = self._is_likely = False
+        self._is_speech = self._is_likely = self._is_score_wanted = False
         self._run_ms = self._run_from_ms = 0.0
         self._started_ms = self._voiced_ms = 0.0
         self._spoken_until_ms = self._now_ms

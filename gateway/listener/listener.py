@@ -15,7 +15,7 @@ from typing import Literal
 from engine.api import Ears, EngineError
 from engine.audio_codecs.incoming import IncomingAudio
 from gateway.config import Settings
-from gateway.endpointing import Decision, EndLikely, Endpointer, NoiseHeard, SpeechResumed, SpeechStarted, TurnEnded
+from gateway.endpointing import Decision, EndLikely, Endpointer, NoiseHeard, ScoreWanted, SpeechResumed, SpeechStarted, TurnEnded
 from gateway.errors import InputEmpty, SpeechLost
 from gateway.events import AppendAudio, AudioIn
 from gateway.listener.readings import Readings
@@ -217,6 +217,8 @@ class Listener:
                     continue
                 case EndLikely():
                     self._on_likely(self._open, decision.at_ms)
+                case ScoreWanted():
+                    self._readings.score(self._open, self._tape.cut(self._open.from_ms), self._on_score)
                 case SpeechResumed():
                     self._readings.forget_pause(self._open)
                     self._owner.on_speech_resumed(self._open.number)
@@ -258,7 +260,6 @@ class Listener:
             self._tell_likely(utterance, utterance.partial)
         pcm = self._tape.cut(utterance.from_ms)
         self._readings.read_closing(utterance, pcm, self.language, self._on_closing)
-        self._readings.score(utterance, pcm, self._on_score)
 
     def _on_closing(self, utterance: OpenUtterance, text: str) -> None:
         if utterance is not self._open:

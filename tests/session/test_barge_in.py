@@ -232,7 +232,7 @@ async def test_three_barge_ins_in_a_row_leave_one_answer() -> None:
     async with talking(heard, (LONG, LONG, LONG, "Four it is."), settings=QUICK) as (scene, microphone):
         for turn in (1, 2, 3):
             await microphone.say(900)
-            await scene.until(AudioFrame, turn, n=3)
+            await scene.until(AudioFrame, turn, n=8)
         await microphone.say(900)
         await scene.until(TurnDone, 4)
         assert [(await scene.until(TurnDone, turn)).status for turn in (1, 2, 3, 4)] == ["interrupted"] * 3 + ["completed"]

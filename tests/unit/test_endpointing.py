@@ -11,6 +11,7 @@ from gateway.endpointing import (
     Endpointer,
     NoiseHeard,
     Reading,
+    ScoreWanted,
     SpeechResumed,
     SpeechStarted,
     TurnEnded,
@@ -47,7 +48,8 @@ def run(script: str, endpointer: Endpointer | None = None) -> tuple[Endpointer, 
 
 
 def kinds(decisions: list[Decision]) -> list[type]:
-    return [type(decision) for decision in decisions]
+    """Without the wish for a score, which comes in every pause that is long enough."""
+    return [type(decision) for decision in decisions if not isinstance(decision, ScoreWanted)]
 
 
 def test_silence_decides_nothing() -> None:
@@ -93,6 +95,11 @@ def test_a_sure_score_ends_the_turn_after_the_sure_wait() -> None:
 def test_a_score_that_comes_late_ends_the_turn_at_once() -> None:
     decisions = run("v" * 20 + "s" * 12 + "{0.9}")[1]
     assert kinds(decisions) == [SpeechStarted, EndLikely, TurnEnded]
+
+
+def test_a_pause_is_judged_once_and_a_later_one_again() -> None:
+    decisions = run("v" * 20 + "s" * 12 + "v" * 20 + "s" * 12)[1]
+    assert [type(decision) for decision in decisions] == [SpeechStarted, EndLikely, ScoreWanted, SpeechResumed, EndLikely, ScoreWanted]
 
 
 def test_a_pause_is_no_end_and_forgets_its_score() -> None:
