@@ -119,6 +119,21 @@ class KeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     tools: bool = True
 
 
+class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A language model for `stretto bench --backends`, and what it costs. `llm`: keys of [llm] that differ.
+
+    Prices in one currency: a million tokens read anew (`input_price`), read from the cache (`cached_price`, None: as the others) and
+    written (`output_price`); an hour of one GPU (`gpu_hour_price`), of which `gpus` are used.
+    """
+
+    llm: dict[str, Any] = {}  # Any: TOML values, checked as [llm]
+    input_price: Annotated[float, Meta(ge=0)] = 0.0
+    cached_price: Annotated[float, Meta(ge=0)] | None = None
+    output_price: Annotated[float, Meta(ge=0)] = 0.0
+    gpu_hour_price: Annotated[float, Meta(ge=0)] = 0.0
+    gpus: Annotated[int, Meta(ge=0)] = 1
+
+
 class RealtimeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The OpenAI Realtime door."""
 
@@ -202,6 +217,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     speculation: SpeculationSettings = SpeculationSettings()
     personas: dict[str, Persona] = {}
     keys: dict[str, KeySettings] = {}
+    backends: dict[str, BackendSettings] = {}
 
     @property
     def cache_path(self) -> Path:
@@ -290,7 +306,13 @@ def _explain(message: str, tree: Mapping[str, Any]) -> str:
 
 
 def _fields_of(section: str) -> tuple[str, ...]:
-    named = {"personas": Persona, "keys": KeySettings, "servers": SpeechServer, "voices": HttpVoice}  # tables of tables
+    named = {
+        "personas": Persona,
+        "keys": KeySettings,
+        "backends": BackendSettings,
+        "servers": SpeechServer,
+        "voices": HttpVoice,
+    }  # tables of tables
     kind: Any = Settings
     for part in filter(None, section.split(".")):
         kind = named.get(part) or {f.name: f.type for f in msgspec.structs.fields(kind)}[part]

@@ -15,9 +15,10 @@ import urllib.request
 from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from gateway.bench import backends
 from gateway.bench import report as reports
 from gateway.bench.measuring import Tally, own_cpu_s, usage
 from gateway.bench.own_gateway import own_gateway
@@ -26,12 +27,14 @@ from gateway.bench.talker import Talker
 from gateway.client import ConnectFailed, ConversationError, connect
 from gateway.client.conversation import DEFAULT_URL
 from gateway.client.dialing import LOOPBACK
+from gateway.config import ConfigError
 from gateway.events import AudioFrame, StartSession, TurnDone
 
-OK, TURNS_FAILED, ABSENT = 0, 1, 3
+OK, TURNS_FAILED, WRONG_USE, ABSENT = 0, 1, 2, 3
 SETTLE_S = 2.0  # after connecting: what a session allocates late is allocated by then
 CONNECT_AT_ONCE = 20  # a gateway's accept queue is not what this bench measures
 ENOUGH_FOR_MEMORY = 20  # with fewer, the allocator's page steps are all there is to see
+_T = TypeVar("_T")
 OUR_MAXIMUM = 2000  # file descriptors, ports, and one core
 
 
@@ -44,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--language", choices=sorted(QUESTIONS), default="en")
     parser.add_argument("--text-only", action="store_true", help="ask for text alone")
     parser.add_argument("--engines", choices=["running", "fake"], default="running", help="fake: start an own gateway without models")
+    parser.add_argument("--backends", metavar="A,B", help="compare [backends.A] and [backends.B] of --config, each behind an own gateway")
+    parser.add_argument("--config", type=Path, help="settings file with the sections of --backends")
     parser.add_argument("--url", default=DEFAULT_URL, help="the gateway (default %(default)s)")
     parser.add_argument("--key", default=os.environ.get("STRETTO_KEY"), help="its key; default: the variable STRETTO_KEY")
     parser.add_argument("--pid", type=int, help="the gateway's process, for CPU and memory; found by itself on this machine")
@@ -73,6 +78,8 @@ def run(args: argparse.Namespace) -> int:
         output="text" if args.text_only else "audio",
         seed=args.seed,
     )
+    if args.backends is not None:
+        return _compare(plan, args)
     try:
         found = _run_loop(_bench(plan, args))
     except ConversationError as error:
@@ -87,7 +94,23 @@ def run(args: argparse.Namespace) -> int:
     return TURNS_FAILED if found.n_failed or not found.n_turns else OK
 
 
-def _run_loop(main: Coroutine[Any, Any, reports.Report]) -> reports.Report:  # Any: Coroutine's own unused parameters
+def _compare(plan: Plan, args: argparse.Namespace) -> int:
+    """Bench each backend with the same script, one after the other, and print them side by side."""
+    try:
+        compared = backends.read(args.config, args.backends.split(","))
+    except ConfigError as error:
+        print(f"stretto bench: {error}", file=sys.stderr)
+        return WRONG_USE
+    rows = _run_loop(backends.compare(compared, plan, measure))
+    if args.json is not None:
+        text = backends.as_json(rows)
+        print(text) if args.json == "-" else Path(args.json).write_text(text + "\n", "utf-8")
+    if args.json != "-":
+        print(backends.as_text(rows))
+    return TURNS_FAILED if any(row.fault is not None or row.report is None or row.report.n_failed for row in rows) else OK
+
+
+def _run_loop(main: Coroutine[Any, Any, _T]) -> _T:  # Any: Coroutine's own unused parameters
     try:
         import uvloop
     except ImportError:  # not on Windows
@@ -141,6 +164,7 @@ async def measure(plan: Plan, url: str, key: str | None, pid: int | None, engine
         wire_share_of_json=tally.wire_sample_bytes / tally.json_sample_bytes if tally.json_sample_bytes else None,
         n_frames=tally.n_frames,
         n_audio_frames=tally.n_audio_frames,
+        tokens=reports.tokens_of(tally),
     )
 
 

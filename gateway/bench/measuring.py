@@ -44,6 +44,10 @@ class Tally:
         self.own_first_audio_ms = array("d")  # voice chunk -> a turn's first audio frame at the client
         self.own_audio_ms = array("d")  # the same for every frame that pacing did not hold back on purpose
         self.late_audio_ms = array("d")  # how long a speaker that started with the first frame ran dry
+        self.tokens_per_s = array("d")  # of a reply, from its first text to its last
+        self.n_prompt_tokens = 0
+        self.n_cached_tokens = 0
+        self.n_output_tokens = 0
         self.n_turns = 0
         self.n_failed = 0
         self.n_frames = 0

@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from msgspec import Struct
@@ -37,14 +37,20 @@ class OwnGateway(Struct, frozen=True):
 
 
 @asynccontextmanager
-async def own_gateway(n_sessions: int) -> AsyncGenerator[OwnGateway, None]:
-    """A running gateway, stopped with the block. Raises `ConnectFailed` with its last words when it does not start."""
-    environment = {**SETTINGS, **os.environ, "STRETTO_SESSION__MAX_SESSIONS": str(n_sessions + 8)}
+async def own_gateway(
+    n_sessions: int, command: Sequence[str] = (), settings: Mapping[str, str] | None = None, start_s: float = START_S
+) -> AsyncGenerator[OwnGateway, None]:
+    """A running gateway, stopped with the block; by default one with fake engines.
+
+    Raises `ConnectFailed` with its last words when it does not start.
+    """
+    environment = {**(SETTINGS if settings is None else {}), **os.environ, "STRETTO_SESSION__MAX_SESSIONS": str(n_sessions + 8)}
+    environment |= settings or {}
     environment.pop("STRETTO_KEYS", None)  # on loopback, for a minute, for ourselves
-    process = await asyncio.create_subprocess_exec(*COMMAND, env=environment, stderr=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(*(command or COMMAND), env=environment, stderr=asyncio.subprocess.PIPE)
     try:
         assert process.stderr is not None, "the process was made with a pipe"
-        port = await announced_port(process.stderr)
+        port = await announced_port(process.stderr, start_s)
         failure: Exception | None = None
         async with asyncio.TaskGroup() as tasks:
             drain = tasks.create_task(_discard(process.stderr), name="own gateway's stderr")
@@ -60,17 +66,17 @@ async def own_gateway(n_sessions: int) -> AsyncGenerator[OwnGateway, None]:
         await _stop(process)
 
 
-async def announced_port(stderr: asyncio.StreamReader) -> int:
+async def announced_port(stderr: asyncio.StreamReader, start_s: float = START_S) -> int:
     """The port in the gateway's `ready:` line. Raises `ConnectFailed` with its last words."""
     said: list[str] = []
     try:
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(start_s):
             while line := (await stderr.readline()).decode("utf-8", "replace"):
                 said.append(line.rstrip())
                 if found := re.search(r"ready: \w+://[^/]*:(\d+)/", line):
                     return int(found[1])
     except TimeoutError as error:
-        raise ConnectFailed(f"the gateway was not ready within {START_S:.0f} s; it said: {' | '.join(said[-5:])}") from error
+        raise ConnectFailed(f"the gateway was not ready within {start_s:.0f} s; it said: {' | '.join(said[-5:])}") from error
     raise ConnectFailed(f"the gateway did not start; it said: {' | '.join(said[-5:])}")
 
 

@@ -33,6 +33,15 @@ class Load(Struct, frozen=True, kw_only=True):
     rss_per_idle_session_bytes: float | None
 
 
+class Tokens(Struct, frozen=True, kw_only=True):
+    """By the model's own count, of all turns together; `per_s` within a reply."""
+
+    prompt: int = 0
+    cached: int = 0
+    output: int = 0
+    per_s: Summary | None = None
+
+
 class Report(Struct, frozen=True, kw_only=True):
     """Everything a bench found. Times in milliseconds."""
 
@@ -50,6 +59,7 @@ class Report(Struct, frozen=True, kw_only=True):
     wire_share_of_json: float | None
     n_frames: int
     n_audio_frames: int
+    tokens: Tokens = Tokens()
 
 
 # key -> (what it is, aim at p50, aim at p99); the aims are those of the README
@@ -75,6 +85,16 @@ def times_of(tally: Tally) -> dict[str, Summary | None]:
         "own_audio": summarize(tally.own_audio_ms),
         "starved": summarize(tally.late_audio_ms),
     }
+
+
+def tokens_of(tally: Tally) -> Tokens:
+    """What the model read and wrote."""
+    return Tokens(
+        prompt=tally.n_prompt_tokens,
+        cached=tally.n_cached_tokens,
+        output=tally.n_output_tokens,
+        per_s=summarize(tally.tokens_per_s),
+    )
 
 
 def load_of(wall_s: float, before: Usage | None, after: Usage | None, bench_cpu_s: float, idle_bytes: float | None) -> Load:

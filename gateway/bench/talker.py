@@ -15,7 +15,7 @@ from gateway.bench.scenario import Line
 from gateway.client import ConversationError, ConversationLost, PlayoutClock, Refused
 from gateway.client.playout import REPORT_EVERY_S, length_ms
 from gateway.codecs.native import decode_server, encode_client
-from gateway.events import AudioOut, ErrorRaised, ReportPlayout, SendText, SessionReady, StartSession, TurnDone
+from gateway.events import AudioOut, ErrorRaised, ReplyDone, ReportPlayout, SendText, SessionReady, StartSession, TurnDone
 
 TURN_S = 120.0  # a reply of 512 tokens plays for about two minutes
 HOLD_MARGIN_MS = 150.0  # a frame this close to the allowed lead may have been held back by pacing: not the gateway's own share
@@ -48,6 +48,8 @@ class Talker:
         self._asked_s = 0.0
         self._has_segment = False
         self._is_all_sent = False
+        self._last_text_s = 0.0
+        self._n_output_tokens = 0
         self._playout: PlayoutClock | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._lead_ms = 0.0
@@ -89,6 +91,7 @@ class Talker:
         assert self._link is not None, "open() comes first"
         self._done = self._loop.create_future()
         self._has_segment = self._is_all_sent = False
+        self._n_output_tokens = 0
         self._playout = None
         self._asked_s = time.monotonic()
         self._link.send(encode_client(SendText(text=text)))
@@ -99,8 +102,15 @@ class Talker:
         self._tally.n_turns += 1
         if done.timeline.ttft_ms is not None:
             self._tally.ttft_ms.append(done.timeline.ttft_ms)
+            self._count_speed(done.timeline.ttft_ms)
         if done.status != "completed":
             self._tally.add_fault(f"turn {done.status}")
+
+    def _count_speed(self, ttft_ms: float) -> None:
+        """Tokens a second between the first and the last text of the reply that ended."""
+        seconds = self._last_text_s - self._asked_s - ttft_ms / 1000
+        if self._n_output_tokens > 1 and seconds > 0:
+            self._tally.tokens_per_s.append((self._n_output_tokens - 1) / seconds)
 
     def _on_frame(self, frame: bytes, received_s: float) -> None:
         self._tally.n_frames += 1
@@ -110,8 +120,11 @@ class Talker:
                 self._on_audio(head, received_s)
             case "segment":
                 self._on_segment(head, received_s)
+            case "text.delta":
+                self._last_text_s = received_s
             case "reply.done":
                 self._is_all_sent = True
+                self._on_rare(frame)
             case "session.ready" | "turn.done" | "error":
                 self._on_rare(frame)
         if self._is_sampled:
@@ -150,6 +163,11 @@ class Talker:
         match event:
             case SessionReady() if not self._ready.done():
                 self._ready.set_result(event)
+            case ReplyDone():
+                self._n_output_tokens = event.usage.output_tokens
+                self._tally.n_prompt_tokens += event.usage.prompt_tokens
+                self._tally.n_cached_tokens += event.usage.cached_tokens
+                self._tally.n_output_tokens += event.usage.output_tokens
             case TurnDone() if self._done is not None and not self._done.done():
                 self._stop_reporting()
                 self._done.set_result(event)

@@ -13,7 +13,15 @@ from gateway.config import ConfigError, Settings, check, load
 from gateway.speech.markup import rules_from
 
 DEFAULT = Path(__file__).parents[2] / "configs" / "default.toml"
-FREE = ("personas", "keys", "llm.vllm", "llm.extra", "tts.servers", "speech.emotion_words")  # tables of the operator's own names
+FREE = (
+    "personas",
+    "keys",
+    "backends",
+    "llm.vllm",
+    "llm.extra",
+    "tts.servers",
+    "speech.emotion_words",
+)  # tables of the operator's own names
 
 
 def keys(kind: Any, prefix: str = "") -> set[str]:  # Any: msgspec's field types
@@ -29,14 +37,7 @@ def keys(kind: Any, prefix: str = "") -> set[str]:  # Any: msgspec's field types
 def written(tree: dict[str, Any], prefix: str = "") -> set[str]:
     found = set()
     for name, value in tree.items():
-        if isinstance(value, dict) and f"{prefix}{name}" not in (
-            "personas",
-            "keys",
-            "llm.vllm",
-            "llm.extra",
-            "tts.servers",
-            "speech.emotion_words",
-        ):
+        if isinstance(value, dict) and f"{prefix}{name}" not in FREE:
             found |= written(value, f"{prefix}{name}.")
         else:
             found.add(prefix + name)
@@ -63,7 +64,7 @@ def test_every_key_of_the_default_file_is_explained() -> None:
     ("tree", "told"),
     [
         ({"server": {"prot": 1}}, "unknown key server.prot; valid here: allow_open"),
-        ({"nonsense": 1}, "unknown key nonsense; valid here: asr, barge_in, cache_dir"),
+        ({"nonsense": 1}, "unknown key nonsense; valid here: asr, backends, barge_in, cache_dir"),
         ({"server": {"port": "a"}}, "server.port: expected `int`, got `str`; got 'a'"),
         ({"server": {"port": 70000}}, "server.port: expected `int` <= 65535; got 70000"),
         ({"personas": {"a": {"instructions": "x", "zz": 1}}}, "unknown key personas.zz; valid here: instructions, language, voice"),
