@@ -1,0 +1,7 @@
+"""Segments to speech, and speech to frames on their way to one listener."""
+
+from __future__ import annotations
+
+from gateway.speaker.speaker import Speaker, SpeakerSettings
+
+__all__ = ["Speaker", "SpeakerSettings"]
