@@ -187,6 +187,7 @@ SPEECH = (
     Panel("Voices: segment to first chunk", "s", quantiles("stretto_tts_first_chunk_seconds", "engine", (0.5, 0.95), "{{engine}}")),
     Panel("Voices: segments that failed", "ops", (per_second("stretto_tts_errors_total", "engine, kind", "{{engine}}: {{kind}}"),)),
     Panel("Listening: silence that ended a turn", "s", quantiles("stretto_end_of_turn_wait_seconds", "why", (0.5, 0.95), "{{why}}")),
+    Panel("Listening: speech over a reply to its pause", "s", quantiles("stretto_barge_in_pause_seconds")),
     Panel("Listening: end of speech to text", "s", quantiles("stretto_final_transcript_seconds")),
     Panel("Utterances by what became of them", "ops", (per_second("stretto_utterances_total", "outcome", "{{outcome}}"),), stacked=True),
 )

@@ -43,7 +43,7 @@ def filled(expression: str, rate: str) -> str:
 
 def draw(axes: Any, panel: dict[str, Any], url: str, options: argparse.Namespace) -> None:  # Any: matplotlib is not typed here
     """One panel."""
-    until = time.time()
+    until = options.until
     since = until - options.seconds
     stack: list[tuple[str, dict[float, float]]] = []
     for target in panel["targets"]:
@@ -77,6 +77,7 @@ def main() -> int:
     parser.add_argument("url", help="Prometheus, as in http://127.0.0.1:9090")
     parser.add_argument("file", type=Path, help="the PNG")
     parser.add_argument("--seconds", type=float, default=300.0, help="how far back (default 300)")
+    parser.add_argument("--until", type=float, default=time.time(), help="up to when, seconds since 1970 (default now)")
     parser.add_argument("--step", type=float, default=2.0, help="seconds between points (default 2)")
     parser.add_argument("--rate", default="20s", help="the interval of rates (default 20s)")
     options = parser.parse_args()
@@ -85,6 +86,8 @@ def main() -> int:
     figure, grid = plt.subplots(rows, COLUMNS, figsize=(4.2 * COLUMNS, 2.6 * rows), layout="constrained")
     for axes, title in zip(grid.flat, SHOWN, strict=False):
         draw(axes, panels[title], options.url, options)
+    for axes in grid[-1]:
+        axes.set_xlabel("seconds", fontsize=7)
     figure.savefig(options.file, dpi=80)
     return 0
 
