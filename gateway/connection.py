@@ -97,7 +97,7 @@ class Connection:
     async def _converse(self, session: Session, attachment: Attachment) -> None:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._read(session), name=f"{session.session_id} read")
-            tasks.create_task(self._write(session), name=f"{session.session_id} write")
+            tasks.create_task(self._write(session, attachment), name=f"{session.session_id} write")
             tasks.create_task(self._watch(session, attachment), name=f"{session.session_id} watch")
 
     async def _handshake(self) -> tuple[Session, Attachment]:
@@ -183,8 +183,9 @@ class Connection:
         if self._codec.is_strict and is_mistake and self._mistakes.add(now):
             raise TooManyErrors("Ten messages in a minute could not be taken.")
 
-    async def _write(self, session: Session) -> None:
-        while True:
+    async def _write(self, session: Session, attachment: Attachment) -> None:
+        """Send the session's frames while this connection serves it; the frames of a newer one are not ours to take."""
+        while not attachment.ended.done():
             seq, event = await session.outbox.next()
             await self._send(event, seq)
 

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from gateway.errors import SlowReader
+from gateway.errors import SlowReader, Superseded
 from gateway.events import (
     AudioFrame,
     ErrorRaised,
@@ -81,9 +81,11 @@ class Outbox:
     async def next(self) -> tuple[int, ServerEvent]:
         """The next frame and its `seq`; waits for one.
 
-        A cancel loses nothing: a frame that was taken is kept for a resume. Raises `SlowReader` when it waited too long.
+        A cancel loses nothing: a frame that was taken is kept for a resume. Raises `SlowReader` when it waited too long, `Superseded`
+        when it was rewound for a newer reader meanwhile.
         """
-        while True:
+        filled = self._filled
+        while filled is self._filled:
             if self._again:
                 return self._again.popleft()
             lane = self._control or self._audio
@@ -96,8 +98,9 @@ class Outbox:
                 self._seq += 1
                 self._remember(self._seq, event)
                 return self._seq, event
-            self._filled.clear()
-            await self._filled.wait()
+            filled.clear()
+            await filled.wait()
+        raise Superseded("A newer connection reads these frames.")
 
     def drop_turn(self, turn: int) -> None:
         """Forget every unsent frame of a turn that ended early, and refuse all later ones but its end.
@@ -110,11 +113,16 @@ class Outbox:
         self._again = deque((seq, event) for seq, event in self._again if _may_leave(event, turn))
 
     def rewind(self, last_seq: int) -> bool:
-        """Send everything after `last_seq` again, as it was; False when that is not kept any more (or not yet sent)."""
+        """Send everything after `last_seq` again, as it was; False when that is not kept any more (or not yet sent).
+
+        Whoever waits in `next` now gets no frame any more: a phone comes back on a new socket long before its old one is found dead,
+        and the old writer would take what the new one lacks.
+        """
         oldest = self._sent[0][0] if self._sent else self._seq + 1
         if not oldest - 1 <= last_seq <= self._seq:
             return False
         self._again = deque((seq, event) for seq, event in self._sent if seq > last_seq)
+        self._filled = asyncio.Event()
         self._filled.set()
         return True
 
