@@ -28,8 +28,11 @@ _PAUSES = (",", "，", "、", ";", "；", ":", "：", "-", "–", "—", "…", 
 _WORDS = json.loads(Path(__file__).with_name("words.json").read_text("utf-8"))
 _FILLERS = frozenset(_WORDS["fillers"])
 _NEVER_LAST = frozenset(_WORDS["never_last"])  # no sentence ends with these, whatever mark the recognizer put behind them
-_SELDOM_LAST = frozenset(_WORDS["seldom_last"])  # "what for?", "I think so.": with a mark, yes; without one, hardly
-_HAN_LAST = tuple(sorted((w for w in _FILLERS | _NEVER_LAST | _SELDOM_LAST if ord(w[0]) > 0x2E80), key=len, reverse=True))
+_RARELY_LAST = frozenset(_WORDS["rarely_last"])  # "what for?" ends; "I want a table for." is a recognizer's guess
+_SELDOM_LAST = frozenset(_WORDS["seldom_last"])  # "I think so.": with a mark, yes; without one, hardly
+_ANSWERS = frozenset(_WORDS["answers"])  # fillers that are a whole answer as well
+_PHRASES = tuple(_WORDS["phrases"])  # said while thinking
+_HAN_LAST = tuple(sorted((w for w in _FILLERS | _NEVER_LAST | _RARELY_LAST | _SELDOM_LAST if ord(w[0]) > 0x2E80), key=len, reverse=True))
 _NUMBER_WORDS = frozenset(_WORDS["digits"])
 _HAN_DIGITS = frozenset("零〇一二三四五六七八九幺两")
 _WHOLE_NUMBERS = frozenset((10, 11, 16, 18))  # digits of a phone, card or identity number: then it is said
@@ -45,11 +48,14 @@ def read(text: str) -> Reading:
         return Reading.EMPTY
     last = _last_word(bare.rstrip(" ,，、;:-–—…"))
     is_marked = text[-1] in _STOPS and not text.endswith("...")
-    if _is_filler_only(bare):
+    if _is_answer(bare):
         return Reading.OPEN if is_marked else Reading.HESITATING
-    if last in _FILLERS or last in _NEVER_LAST or (not is_marked and last in _SELDOM_LAST):
+    is_asked = text.endswith(("?", "!"))
+    if last in _FILLERS or last in _NEVER_LAST or (last in _RARELY_LAST and not is_asked) or (last in _SELDOM_LAST and not is_marked):
         return Reading.HESITATING
-    if _is_dictating(bare, has_mark=text.endswith(("?", "!"))):
+    if not is_asked and bare.rstrip(" ,，、…").endswith(_PHRASES):
+        return Reading.HESITATING
+    if not is_asked and _is_dictating(bare):
         return Reading.DICTATING
     if text.endswith(_PAUSES):
         return Reading.HESITATING
@@ -64,15 +70,13 @@ def _last_word(text: str) -> str:
     return words[-1].replace("’", "'") if words else ""
 
 
-def _is_filler_only(text: str) -> bool:
+def _is_answer(text: str) -> bool:
     words = [word for word in re.split(r"[\s,，、.。…]+", text) if word]
-    return bool(words) and all(word in _FILLERS for word in words)
+    return bool(words) and all(word in _ANSWERS for word in words)
 
 
-def _is_dictating(text: str, *, has_mark: bool) -> bool:
+def _is_dictating(text: str) -> bool:
     """Whether the text ends in a run of digits, said one by one or in groups, that is not yet a whole number of the usual kinds."""
-    if has_mark:
-        return False
     n_digits, n_groups, before = _digit_tail(text)
     if n_digits == 0 or n_digits in _WHOLE_NUMBERS:
         return False

@@ -253,6 +253,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=40.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--interruptions", type=int, default=0, help="so many on a virtual clock, instead")
+    parser.add_argument("--virtual", action="store_true", help="on a virtual clock: what the rules cost, without this machine's own delays")
     asked = parser.parse_args()
     if asked.interruptions:
         with asyncio.Runner(loop_factory=VirtualLoop) as runner:
@@ -263,7 +264,8 @@ def main() -> None:
     lines = [json.loads(line) for line in asked.replies.read_text("utf-8").splitlines() if line.strip()]
     replies = [line["text"] for line in lines if line["text"].strip() and "<" not in line["text"]]  # reasoning is no reply
     for name, settings in (("with drafts", {}), ("without", {"speculation": {"enabled": False}})):
-        figures = asyncio.run(converse(asked.conversations, asked.seconds, replies, settings, asked.seed))
+        with asyncio.Runner(loop_factory=VirtualLoop if asked.virtual else None) as runner:
+            figures = runner.run(converse(asked.conversations, asked.seconds, replies, settings, asked.seed))
         print(json.dumps({name: figures}, indent=1))
 
 
