@@ -1,7 +1,8 @@
-"""`stretto talk`: one question to a running gateway; prints each segment as it arrives, plays or writes the sound.
+"""`stretto talk`: a question to a running gateway, in writing, from a WAV file or by microphone; prints each segment as it arrives,
+plays or writes the sound.
 
-Exit codes: 0 the reply is complete, 1 it failed, 2 the request cannot work (address, key, voice), 3 no gateway there or it is
-full (try again), 130 stopped by Ctrl-C.
+Exit codes: 0 the reply is complete, 1 it failed or nothing was understood, 2 the request cannot work (address, key, voice, file,
+device), 3 no gateway there or it is full (try again), 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -14,17 +15,25 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
-from gateway.client import ConnectFailed, Conversation, ConversationError, ConversationLost, NoAnswer, Refused, Reply, connect
+from gateway.client import ConnectFailed, Conversation, ConversationError, ConversationLost, NoAnswer, Refused, connect
 from gateway.client.conversation import DEFAULT_URL
-from gateway.events import StartSession, TurnDone
+from gateway.events import AudioIn, StartSession, TurnDone
+from gateway.talk.device import DeviceMicrophone, DeviceSpeaker, NoDevice, load
+from gateway.talk.recording import RecordedMicrophone, WrongSound, read_wav
 from gateway.talk.sound import Sink, sink
+from gateway.talk.spoken import Dialogue
 from gateway.talk.transcript import Transcript
 
 OK, FAILED, WRONG, ABSENT, STOPPED = 0, 1, 2, 3, 130
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("text", help='what to say, as in: stretto talk "Tell me something about the sea."; - reads standard input')
+    parser.add_argument(
+        "text", nargs="?", help='what to say, as in: stretto talk "Tell me something about the sea."; - reads standard input'
+    )
+    parser.add_argument("--wav", type=Path, metavar="FILE.wav", help="say what is in this file, at the pace at which it was said")
+    parser.add_argument("--fast", action="store_true", help="with --wav: send it at once, as one utterance, without waiting for its end")
+    parser.add_argument("--mic", action="store_true", help="talk by this machine's microphone, hands-free, until Ctrl-C (wear a headset)")
     parser.add_argument("--url", default=DEFAULT_URL, help="the gateway (default %(default)s)")
     parser.add_argument("--key", default=os.environ.get("STRETTO_KEY"), help="its key; default: the variable STRETTO_KEY")
     parser.add_argument("--out", type=Path, metavar="FILE.wav", help="write the sound into this file and play nothing")
@@ -36,13 +45,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Have the conversation; everything a newcomer must know is printed."""
-    text = sys.stdin.read() if args.text == "-" else args.text
+    if [args.text is not None, args.wav is not None, args.mic].count(True) != 1:
+        return _complain(WRONG, "expected one of: a text, --wav FILE.wav, --mic")
+    if args.fast and args.wav is None:
+        return _complain(WRONG, "--fast goes with --wav FILE.wav")
     try:
         with ExitStack() as stack:
-            speaker = None if args.text_only else sink(args.out, stack)
-            return asyncio.run(_talk(args, text, speaker))
+            return asyncio.run(_talk(args, *_equipment(args, stack)))
     except KeyboardInterrupt:
         return STOPPED
+    except (WrongSound, NoDevice) as error:
+        return _complain(WRONG, str(error))
     except OSError as error:
         return _complain(WRONG, f"cannot write {args.out}: {error.strerror or error}")
     except ConnectFailed as error:
@@ -70,20 +83,50 @@ def _complain(code: int, message: str) -> int:
     return code
 
 
-async def _talk(args: argparse.Namespace, text: str, speaker: Sink | None) -> int:
-    start = StartSession(language=args.language, voice=args.voice, output="text" if args.text_only else "audio")
-    async with connect(args.url, key=args.key, start=start, player=speaker, tls=_tls(args)) as conversation:
+def _equipment(args: argparse.Namespace, stack: ExitStack) -> tuple[RecordedMicrophone | DeviceMicrophone | None, Sink | None]:
+    """What it takes to be heard and to hear. Raises `WrongSound`, `NoDevice`, `OSError`."""
+    if args.mic:
+        sounddevice = load()
+        own = None if args.text_only else DeviceSpeaker(sounddevice, stack) if args.out is None else sink(args.out, stack)
+        return DeviceMicrophone(sounddevice), own
+    source = None if args.wav is None else RecordedMicrophone(read_wav(args.wav), fast=args.fast)
+    return source, None if args.text_only else sink(args.out, stack)
+
+
+async def _talk(args: argparse.Namespace, source: RecordedMicrophone | DeviceMicrophone | None, speaker: Sink | None) -> int:
+    async with connect(args.url, key=args.key, start=_start(args, source), player=speaker, tls=_tls(args)) as conversation:
         _greet(args.url, conversation)
         if speaker is not None:
             speaker.open(conversation.ready.audio_out.rate_hz)
-        show = Transcript(print)
-        code = await _listen(await conversation.text(text), show)
+        sound = None if speaker is None else speaker.description
+        if source is None:
+            text = await asyncio.to_thread(sys.stdin.read) if args.text == "-" else args.text
+            code = await _write(conversation, text, sound)
+        else:
+            code = await _speak(conversation, source, sound, str(args.wav))
         if speaker is not None:
             await asyncio.to_thread(speaker.close)
-            show.end(speaker.description)
-        else:
-            show.end(None)
         return code
+
+
+def _start(args: argparse.Namespace, source: RecordedMicrophone | DeviceMicrophone | None) -> StartSession:
+    return StartSession(
+        language=args.language,
+        voice=args.voice,
+        output="text" if args.text_only else "audio",
+        audio_in=None if source is None else AudioIn(rate_hz=source.rate_hz),
+        turn_detection="push_to_talk" if source is not None and source.is_pushed else "auto",
+    )
+
+
+async def _speak(conversation: Conversation, source: RecordedMicrophone | DeviceMicrophone, sound: str | None, name: str) -> int:
+    if isinstance(source, DeviceMicrophone):
+        print("Listening. Talk, interrupt, and end with Ctrl-C.")
+    dialogue = Dialogue(conversation, source, print, sound)
+    why = await dialogue.run()
+    if why is not None:
+        return _complain(FAILED, f"{why} in {name}")
+    return OK if dialogue.last is not None and dialogue.last.status == "completed" and not dialogue.has_failed else FAILED
 
 
 def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
@@ -101,10 +144,12 @@ def _greet(url: str, conversation: Conversation) -> None:
     print(f"connected to {url}; voices: {voices}")
 
 
-async def _listen(reply: Reply, show: Transcript) -> int:
-    code = FAILED
+async def _write(conversation: Conversation, text: str, sound: str | None) -> int:
+    show, code = Transcript(print), FAILED
+    reply = await conversation.text(text)
     async for at_ms, event in reply.timed():
         show.add(at_ms, event)
         if isinstance(event, TurnDone):
             code = OK if event.status == "completed" and not show.has_failed else FAILED
+    show.end(sound)
     return code

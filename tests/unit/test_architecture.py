@@ -67,15 +67,19 @@ ROOMS: dict[str, Room] = {
     "gateway.speech.stream": Room(
         1, ("gateway.speech.captions", "gateway.speech.markup", "gateway.speech.normalizer", "gateway.speech.segmenter")
     ),
+    # what `say` would make of configured phrases
+    "gateway.speech.phrases": Room(1, ("gateway.speech.markup", "gateway.speech.segmenter", "gateway.speech.stream")),
     "gateway.pacing": Room(1, ("engine.audio",)),
     "gateway.admission": Room(1),
     "gateway.auth": Room(1),
     "gateway.voice_choice": Room(1, ("engine.api",)),  # which voice speaks a segment of another language
-    "gateway.profile": Room(1, ("engine.api", "gateway.auth", "gateway.speech")),  # what session.start asked for against what there is
+    "gateway.profile": Room(1, ("engine.api", "gateway.auth", "gateway.speech", "gateway.voice_choice")),  # what session.start asked for against what there is
     "gateway.metrics": Room(2),
     # decodes what a microphone sends
     "gateway.listener": Room(2, (*RULES, "engine.api", "engine.audio", "engine.audio_codecs", "gateway.metrics")),
-    "gateway.speaker": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.metrics", "gateway.outbox")),  # paces frames into it
+    # finds whole frames in the MP3 that a voice made
+    "gateway.speaker": Room(2, (*RULES, "engine.api", "engine.audio", "engine.audio_codecs", "gateway.metrics")),
+    "gateway.voice_watch": Room(2, ("engine.api", "gateway.metrics")),  # counts what voices go through
     "gateway.turn": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.speaker", "gateway.metrics", "gateway.outbox")),
     "gateway.outbox": Room(2, ("gateway.metrics",)),
     # owns the sessions' tasks, so that one that crashes ends alone
@@ -100,11 +104,13 @@ ROOMS: dict[str, Room] = {
             "gateway.realtime_door",
             "gateway.monitor",
             "gateway.transport",
+            "gateway.voice_watch",
             "engine.build",
+            "engine.audio_codecs",  # the threads that encode for clients
         ),
     ),
     "gateway.client": Room(3, ("gateway.codecs.native",)),
-    "gateway.talk": Room(3, ("gateway.client",)),
+    "gateway.talk": Room(3, ("gateway.client", "engine.audio")),  # a recording at a rate that the gateway does not take
     "gateway.bench": Room(3, ("gateway.client", "gateway.codecs.native")),
     # builds to see what would be chosen; starts nothing
     "gateway.check": Room(3, (*PROMISES, "gateway.tls", "engine.build", "engine.vllm_args", "engine.vllm_check")),
