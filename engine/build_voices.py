@@ -10,6 +10,7 @@ from engine.api import EngineSetupError, Synthesizer
 from engine.settings import EngineSettings, SpeechServer
 from engine.tts.chain import VoiceChain
 from engine.tts.chain.breaker import BreakerSettings
+from engine.tts.phrases import KeptPhrases
 from engine.tts.voice_table import VoiceTable, load
 from engine.weights import KOKORO, PIPER_JOE, Weights, locate
 
@@ -25,7 +26,7 @@ def needed_by_voices(settings: EngineSettings) -> tuple[Weights, ...]:
     return tuple(weights[name] for name in settings.tts.engines if name in weights)
 
 
-def build_voices(settings: EngineSettings, need: Need) -> tuple[VoiceChain, tuple[str, ...]]:
+def build_voices(settings: EngineSettings, need: Need) -> tuple[Synthesizer, tuple[str, ...]]:
     """The voices that the settings ask for, and lines for the operator. Raises `EngineSetupError`."""
     tts = settings.tts
     table = load(_table_path(settings))
@@ -41,7 +42,8 @@ def build_voices(settings: EngineSettings, need: Need) -> tuple[VoiceChain, tupl
     if not engines:
         raise EngineSetupError("tts.engines names no voice: expected at least one of edge, http, kokoro, piper, espeak")
     chain = VoiceChain(engines, table, BreakerSettings(rest_s=tts.rest_s, longest_rest_s=16 * tts.rest_s))
-    return chain, _notes(settings, chain, [engine.name for engine in engines])
+    voices = KeptPhrases(chain, settings.cache_path / "phrases", tts.phrases) if tts.phrases else chain
+    return voices, _notes(settings, chain, [engine.name for engine in engines])
 
 
 def _notes(settings: EngineSettings, chain: VoiceChain, names: list[str]) -> tuple[str, ...]:

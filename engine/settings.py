@@ -87,7 +87,7 @@ class TtsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """Which voices speak, in order of preference; `http` stands for all of `servers`.
 
     `kokoro_voices`: names of packaged ones. `rest_s`: how long an engine that failed is left alone at first. `voice_table`: a file like
-    `configs/voices.toml`, which is the default.
+    `configs/voices.toml`, which is the default. `phrases`: what is kept on disk once it was spoken.
     """
 
     engines: tuple[Literal["edge", "http", "kokoro", "piper", "espeak", "fake"], ...] = ("piper", "espeak")
@@ -97,6 +97,7 @@ class TtsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     threads: PositiveInt = 1
     rest_s: Seconds = 20.0
     voice_table: str = ""
+    phrases: tuple[str, ...] = ()
     edge: EdgeSettings = EdgeSettings()
     servers: dict[str, SpeechServer] = {}
 

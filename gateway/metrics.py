@@ -49,6 +49,11 @@ class Metrics:
         self.refused = counter("stretto_admission_refused", "Connections refused", ("reason",))
         self.errors = counter("stretto_errors", "Errors sent to clients", ("code",))
         self.tts_errors = counter("stretto_tts_errors", "Segments a voice failed on", ("engine", "kind"))
+        self.tts_faults = counter(
+            "stretto_tts_faults", "Faults of voice engines, also those that another one made good", ("engine", "kind")
+        )
+        self.tts_rests = counter("stretto_tts_rests", "Times a voice engine was left alone for a while after its faults", ("engine",))
+        self.voice_changes = counter("stretto_tts_voice_changes", "Texts that another voice took over", ("asked", "spoken_by"))
         self.engine_errors = counter("stretto_llm_errors", "Replies the language model failed on", ("kind",))
         self.tokens = counter("stretto_tokens", "Tokens by kind", ("kind",))
         self.playout_ignored = counter("stretto_playout_reports_ignored", "Playout reports that made no sense")

@@ -15,6 +15,7 @@ EXTRAPOLATION_MS = 350.0  # reports come every 250 ms; one late report may be br
 FIRST_FRAME_MS = 20  # a segment's first frame: sound starts as soon as the voice has anything
 TICK_MS = 0.5  # finer than any timer: less than this is now
 FRAME_MS = 100  # the following ones: 10 messages a second instead of 50
+OPUS_FRAME_MS = 20  # every one; longer packets cost the listener more when one is lost
 
 
 class PlayoutClock:

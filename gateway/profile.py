@@ -6,18 +6,19 @@ Pure. A wrong wish is refused with what would be valid; nothing is replaced sile
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct, structs
 
-from engine.api import Synthesizer
+from engine.api import Synthesizer, Voice
 from gateway.auth import FULL_RIGHTS, Rights
 from gateway.config import Persona, Settings
 from gateway.errors import BadMessage, NotAvailable, NotPermitted, TextTooLong, UnknownPersona, UnknownVoice, UnsupportedCodec
 from gateway.events import AudioIn, AudioOut, RequestReply, SessionUpdated, StartSession, Tool, UpdateSession
 from gateway.speech.markup import MarkupRules, emotion_instructions
+from gateway.voice_choice import primary
 
 CHANGEABLE = ("instructions", "language", "voice", "output", "allow_barge_in", "turn_detection", "tools", "tool_choice", "max_tokens")
 MAX_INSTRUCTIONS_BYTES = 32_768  # they stand in every prompt
@@ -25,6 +26,7 @@ MAX_TOOLS = 128
 MAX_TOOL_BYTES = 32_768  # they stand in every prompt
 MAX_TOKENS = 4096  # of one reply; the server's own bound may be lower
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NO_ENCODINGS: Mapping[str, Sequence[int]] = {}
 LISTED = 8  # voices named in an error; the whole list is in `session.ready`
 
 
@@ -96,9 +98,16 @@ class Profile(Struct, frozen=True, kw_only=True):
 
 
 def started(
-    start: StartSession, settings: Settings, voices: Synthesizer, rights: Rights = FULL_RIGHTS, *, can_listen: bool = False
+    start: StartSession,
+    settings: Settings,
+    voices: Synthesizer,
+    rights: Rights = FULL_RIGHTS,
+    *,
+    can_listen: bool = False,
+    encodings: Mapping[str, Sequence[int]] = _NO_ENCODINGS,
 ) -> Profile:
-    """The profile that `session.start` asks for, within the rights of its key. `can_listen`: whether this gateway takes audio in.
+    """The profile that `session.start` asks for, within the rights of its key. `can_listen`: whether this gateway takes audio in;
+    `encodings`: the codecs beside pcm16 that it gives out, and their rates.
 
     Raises `UnknownPersona`, `UnknownVoice`, `UnsupportedCodec`, `NotAvailable`, `NotPermitted`, `TextTooLong`, `BadMessage`.
     """
@@ -107,20 +116,15 @@ def started(
         raise NotPermitted(f"This key speaks as {rights.persona!r}; expected no other persona.")
     persona = _persona(rights.persona or start.persona, settings)
     check_tools(start.tools)
-    voice = start.voice or persona.voice or settings.tts.voice
-    if voice:
-        _check_voice(voice, voices)
-    else:
-        voice = voices.voices()[0].id if voices.voices() else ""
     if start.audio_in is not None:
         _check_audio_in(start.audio_in, can_listen=can_listen)
-    _check_audio_out(start.audio_out)
+    _check_audio_out(start.audio_out, encodings)
     language = start.language or persona.language or settings.language
     _check_language(language)
     return Profile(
         instructions=start.instructions if start.instructions is not None else persona.instructions,
         language=language,
-        voice=voice,
+        voice=_voice(start.voice or persona.voice or settings.tts.voice, voices, language),
         output=start.output,
         audio_out=start.audio_out,
         allow_barge_in=start.allow_barge_in,
@@ -131,6 +135,14 @@ def started(
         is_clocked=start.playout == "clock",
         rights=rights,
     )
+
+
+def default_voice(voices: Sequence[Voice], language: str) -> str:
+    """For a session that names none: the first whose own language it is, else the first that speaks it, else the first of all."""
+    wanted = primary(language)
+    own = [voice for voice in voices if primary(voice.languages[0]) == wanted]
+    able = [voice for voice in voices if wanted in map(primary, voice.languages)]
+    return next((voice.id for voice in (*own, *able, *voices)), "")
 
 
 def persona_prompts(settings: Settings, rules: MarkupRules) -> tuple[str, ...]:
@@ -193,6 +205,13 @@ def _persona(name: str | None, settings: Settings) -> Persona:
     return persona
 
 
+def _voice(wish: str, voices: Synthesizer, language: str) -> str:
+    if not wish:
+        return default_voice(voices.voices(), language)
+    _check_voice(wish, voices)
+    return wish
+
+
 def _check_voice(voice: str, voices: Synthesizer) -> None:
     known = [known.id for known in voices.voices()]
     if voice not in known:
@@ -212,8 +231,14 @@ def _check_audio_in(wish: AudioIn, *, can_listen: bool) -> None:
         raise UnsupportedCodec(f"audio_in.rate_hz is {wish.rate_hz}; expected 8000 to 48000.")
 
 
-def _check_audio_out(wish: AudioOut) -> None:
-    if wish.codec != "pcm16":
-        raise UnsupportedCodec(f"audio_out.codec {wish.codec!r} is not available; expected `pcm16`.")
-    if not 8000 <= wish.rate_hz <= 48_000:
-        raise UnsupportedCodec(f"audio_out.rate_hz is {wish.rate_hz}; expected 8000 to 48000.")
+def _check_audio_out(wish: AudioOut, encodings: Mapping[str, Sequence[int]]) -> None:
+    if wish.codec == "pcm16":
+        if not 8000 <= wish.rate_hz <= 48_000:
+            raise UnsupportedCodec(f"audio_out.rate_hz is {wish.rate_hz}; expected 8000 to 48000.")
+        return
+    if wish.codec not in encodings:
+        known = ", ".join(f"`{codec}`" for codec in ("pcm16", *encodings))
+        raise UnsupportedCodec(f"audio_out.codec {wish.codec!r} is not available here, its library is missing; expected {known}.")
+    if wish.rate_hz not in encodings[wish.codec]:
+        rates = ", ".join(map(str, encodings[wish.codec]))
+        raise UnsupportedCodec(f"audio_out.rate_hz is {wish.rate_hz}; {wish.codec} takes {rates}.")

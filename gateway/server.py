@@ -18,6 +18,7 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from msgspec import structs
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -28,7 +29,10 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from engine.audio_codecs.encoders import EncodingRoom
 from engine.build import Engines, build
+from engine.observer import Observable
+from engine.settings import EngineSettings
 from gateway import auth, realtime_door, transport
 from gateway.admission import Admission, Knocks
 from gateway.codecs import Codec, native
@@ -41,7 +45,9 @@ from gateway.profile import persona_prompts
 from gateway.session import error_frame
 from gateway.sessions import Sessions
 from gateway.speech.markup import rules_from
+from gateway.speech.phrases import spoken_phrases
 from gateway.turn import Parts
+from gateway.voice_watch import VoiceWatch
 
 _HERE = Path(__file__).parent
 WEB = next(folder for folder in (_HERE / "web", _HERE.parent / "web") if folder.is_dir())  # in the wheel, in a checkout
@@ -68,6 +74,7 @@ class Gateway:
         self.metrics = metrics or Metrics()
         self.admission = Admission(settings.session.max_sessions)
         self.knocks = Knocks(settings.server.handshakes_per_s)
+        self.encoding = EncodingRoom()
         self.parts = Parts(
             model=engines.model,
             voices=engines.voices,
@@ -76,7 +83,11 @@ class Gateway:
             rules=rules_from(settings.speech),
             now=time.monotonic,  # the loop's own base, but to the microsecond: uvloop counts whole milliseconds
             ears=engines.ears,
+            encoding=self.encoding,
         )
+        voices: object = engines.voices
+        if isinstance(voices, Observable):
+            voices.observe(VoiceWatch(engines.voices, self.metrics))
         self.sessions = Sessions(self.parts, self.admission)
         self.access = auth.access(settings.server.keys, settings.server.origins, settings.server.hosts, settings.keys)
         routes = [
@@ -114,6 +125,7 @@ class Gateway:
                 self.sessions.stop()
                 for monitor in monitors:
                     monitor.cancel()
+                self.encoding.close()
 
     async def drain(self) -> None:
         """Refuse newcomers, let running turns finish until the deadline, then close every socket with 4004."""
@@ -270,7 +282,7 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None, listener_ready: 
     listener = transport.listen(settings.server.host, settings.server.port)
     port = int(listener.getsockname()[1])
     try:
-        engines = build(settings.engine_settings())
+        engines = build(_engine_settings(settings))
         _banner(settings, engines, port, tls is not None)
         gateway = Gateway(settings, engines)
         server = transport.server(gateway.app, settings, tls)
@@ -294,6 +306,14 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None, listener_ready: 
             server.should_exit = True
     finally:
         listener.close()
+
+
+def _engine_settings(settings: Settings) -> EngineSettings:
+    """With the configured phrases as the voices will be asked for them."""
+    engines = settings.engine_settings()
+    languages = {settings.language, *(persona.language for persona in settings.personas.values() if persona.language)}
+    spoken = spoken_phrases(settings.tts.phrases, sorted(languages), rules_from(settings.speech), settings.speech.early_first_segment)
+    return structs.replace(engines, tts=structs.replace(engines.tts, phrases=spoken))
 
 
 def _settle_memory() -> None:

@@ -93,7 +93,9 @@ class Sessions:
         if self.admission.is_full():
             self._parts.metrics.refused.labels("full").inc()
             raise Overloaded("All places are taken; only clients that resume their session are let in.", retry_after_ms=5000)
-        wish = profile.started(start, self._parts.settings, self._parts.voices, rights, can_listen=self._parts.ears is not None)
+        parts = self._parts
+        encodings = parts.encoding.rates() if parts.encoding is not None else {}
+        wish = profile.started(start, parts.settings, parts.voices, rights, can_listen=parts.ears is not None, encodings=encodings)
         session = Session(f"sess_{secrets.token_hex(8)}", wish, start, self._parts)
         entry = Entry(session)
         self._entries[session.session_id] = entry

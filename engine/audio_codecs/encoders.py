@@ -1,16 +1,18 @@
 """Audio for clients that ask for opus or mp3, encoded off the loop.
 
-One `ClientEncoder` per turn: the state of a codec runs through its segments, so that joins are as smooth as in the PCM.
+One `ClientEncoder` per stream: for opus a whole turn, whose segments then join as smoothly as in the PCM; for MP3 a segment, because its
+encoder cannot go on after the end.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, Protocol
 
 from engine.api import EngineSetupError
+from engine.audio_codecs.opus import RATES_HZ as OPUS_RATES_HZ
 from engine.audio_codecs.opus import OpusEncoder
 
 Codec = Literal["opus", "mp3"]
@@ -66,14 +68,28 @@ def frame_encoder(codec: Codec, sample_rate_hz: int) -> FrameEncoder:
     return Mp3Encoder(sample_rate_hz)
 
 
+def _is_here(codec: Codec, sample_rate_hz: int) -> bool:
+    try:
+        frame_encoder(codec, sample_rate_hz)
+    except EngineSetupError:
+        return False
+    return True
+
+
 class EncodingRoom:
     """The threads that encode, for all sessions; close it with the server."""
 
     def __init__(self, threads: int = 2) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="encode")
+        codecs: tuple[tuple[Codec, tuple[int, ...]], ...] = (("opus", OPUS_RATES_HZ), ("mp3", MP3_RATES_HZ))
+        self._rates: dict[str, tuple[int, ...]] = {codec: rates for codec, rates in codecs if _is_here(codec, rates[0])}
+
+    def rates(self) -> Mapping[str, tuple[int, ...]]:
+        """The sample rates of each codec whose library is installed."""
+        return self._rates
 
     def encoder(self, codec: Codec, sample_rate_hz: int) -> ClientEncoder:
-        """An encoder for one turn. Raises as `frame_encoder`."""
+        """An encoder for one stream. Raises as `frame_encoder`."""
         return ClientEncoder(frame_encoder(codec, sample_rate_hz), self._threads)
 
     def close(self) -> None:
@@ -93,7 +109,7 @@ class ClientEncoder:
         return await self._run(lambda: self._encoder.feed(pcm))
 
     async def finish(self) -> list[bytes]:
-        """The rest of the turn."""
+        """The rest of the stream; opus fills up its last packet and may go on."""
         return await self._run(self._encoder.flush)
 
     async def _run(self, work: Callable[[], list[bytes]]) -> list[bytes]:

@@ -10,10 +10,8 @@ from __future__ import annotations
 import miniaudio
 
 from engine.audio_codecs import CorruptAudio
-from engine.audio_codecs.mp3_frames import Frame, FrameReader
+from engine.audio_codecs.mp3_frames import ENCODER_DELAY_SAMPLES, Frame, FrameReader
 
-# LAME's and most encoders' own delay (576) plus the decoder's (529); source: LAME technical FAQ, "decoder delay".
-ENCODER_DELAY_SAMPLES = 576 + 529
 _RESERVOIR_BYTES = 511  # how far back main data may begin; 13818-3 allows 255, 11172-3 511
 _MAX_SKIPPED_BYTES = 4096  # an ID3 tag or a hole is smaller; more than this is no MP3
 _SAMPLE_BYTES = 2

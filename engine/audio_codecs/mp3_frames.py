@@ -14,6 +14,9 @@ _BITRATES_KBPS = {
 }
 _RATES_HZ = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 12_000, 8_000)}
 HEADER_BYTES = 4
+# Silence before the first sample: LAME's and most encoders' own delay (576) plus the decoder's (529); source: LAME technical FAQ,
+# "decoder delay".
+ENCODER_DELAY_SAMPLES = 576 + 529
 
 
 class Frame(Struct, frozen=True):

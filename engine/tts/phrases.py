@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 
 from engine.api import Expectant, Health, SpeechChunk, Style, Synthesis, Synthesizer, Voice, WordTiming
 from engine.audio import ms_to_bytes
+from engine.observer import Observable, VoiceObserver
 
 _VERSION = 1  # of the files; raised when the same key would sound otherwise
 _LONGEST_BYTES = 8 << 20  # a minute and a half at 48 kHz
@@ -66,6 +67,12 @@ class KeptPhrases:
         able: object = self._voices
         if isinstance(able, Expectant):
             able.expect(voice)
+
+    def observe(self, observer: VoiceObserver) -> None:
+        """As the voices do."""
+        able: object = self._voices
+        if isinstance(able, Observable):
+            able.observe(observer)
 
     async def prepare(self, voice: str, language: str, style: Style, sample_rate_hz: int) -> None:
         """Make every phrase that is not kept yet, so that the first listener does not wait. Raises `EngineError`."""

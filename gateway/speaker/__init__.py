@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gateway.speaker.framing import Encoding
+from gateway.speaker.pace import VoicePace
 from gateway.speaker.speaker import Speaker, SpeakerSettings
 
-__all__ = ["Speaker", "SpeakerSettings"]
+__all__ = ["Encoding", "Speaker", "SpeakerSettings", "VoicePace"]

@@ -1,108 +1,61 @@
 """Segments to speech: one segment is made ahead of the one that is sent, and frames leave no earlier than the listener needs.
 
-One speaker per turn. `synthesize` and `play` are the two tasks; the turn's task group owns them. Segments on the way are bounded to
-`AHEAD`; the queue of decided segments is bounded by the turn's token limit. A segment that no voice can speak, or on which the voice
-failed, is told (`segment.done`) and the next one goes on.
+One speaker per turn. `synthesize` and `play` are the two tasks; the turn's task group owns them. Segments on the way are bounded by what
+`VoicePace` says of their voice; the queue of decided segments by the turn's token limit. A segment that no voice can speak, or on which
+the voice failed, is told (`segment.done`) and the next one goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 
 from msgspec import Struct
 
-from engine.api import EngineError, EngineStalled, SpeechChunk, Style, Synthesis, Synthesizer, WordTiming
+from engine.api import EngineError, EngineStalled, Expectant, Style, Synthesis, Synthesizer
 from gateway.errors import SlowReader
-from gateway.events import AudioFrame, ErrorRaised, SegmentAudio, SegmentDone, SegmentStatus, ServerEvent, Word
+from gateway.events import AudioFrame, AudioOut, ErrorRaised, SegmentAudio, SegmentDone, ServerEvent, Word
 from gateway.metrics import Metrics, TurnClock
-from gateway.pacing import PlayoutClock, frame_ms
+from gateway.pacing import PlayoutClock
+from gateway.speaker.framing import Encoding, Sound, framer
+from gateway.speaker.pace import VoicePace
+from gateway.speaker.track import Track
 from gateway.speech.captions import Heard
 from gateway.speech.stream import SpokenSegment
+from gateway.voice_choice import VoiceChoice
 
-AHEAD = 2  # segments on the way: the one being sent, and the next one being made
 _MS_PER_CHARACTER = 65.0  # until this turn's own speech has shown its rate (about 15 characters a second)
 
 log = logging.getLogger("stretto.speaker")
 
 
 class SpeakerSettings(Struct, frozen=True, kw_only=True):
-    """How one turn is spoken. `lead_ms`: audio ahead of the listener, at most."""
+    """How one turn is spoken: by `voice`, while the text is in its language. `lead_ms`: audio ahead of the listener, at most."""
 
     turn: int
     voice: str
-    sample_rate_hz: int
+    language: str
+    audio_out: AudioOut
     lead_ms: int
     first_chunk_s: float
     stall_s: float
     debug_stamps: bool
 
 
-class Track:
-    """One segment on its way to the listener: its audio as it is made, and where it stands in the turn's audio."""
-
-    def __init__(self, segment: SpokenSegment, decided_at: float) -> None:
-        self.segment = segment
-        self.decided_at = decided_at
-        self.voice = ""
-        self.status: SegmentStatus = "ok"
-        self.words: list[WordTiming] = []
-        self.start_ms: float | None = None
-        self.sent_ms = 0.0
-        self.is_made = False
-        self.is_sent = False
-        self.at_ms = 0.0
-        self._chunks: deque[bytes] = deque()
-        self._n_bytes = 0
-        self.made_bytes = 0
-        self._grown = asyncio.Event()
-
-    def add(self, chunk: SpeechChunk, at_ms: float) -> None:
-        """Take audio from the voice."""
-        self._chunks.append(chunk.pcm)
-        self._n_bytes += len(chunk.pcm)
-        self.made_bytes += len(chunk.pcm)
-        self.words.extend(chunk.words)
-        self.at_ms = at_ms
-        self._grown.set()
-
-    def close(self, status: SegmentStatus) -> None:
-        """No more audio comes."""
-        self.status = status
-        self.is_made = True
-        self._grown.set()
-
-    async def take(self, n_bytes: int) -> bytes:
-        """The next `n_bytes`, fewer only at the end of the segment, empty after it; waits for the voice."""
-        while self._n_bytes < n_bytes and not self.is_made:
-            self._grown.clear()
-            await self._grown.wait()
-        parts: list[bytes] = []
-        wanted = min(n_bytes, self._n_bytes)
-        while wanted > 0:
-            chunk = self._chunks.popleft()
-            if len(chunk) > wanted:
-                self._chunks.appendleft(chunk[wanted:])
-                chunk = chunk[:wanted]
-            parts.append(chunk)
-            wanted -= len(chunk)
-            self._n_bytes -= len(chunk)
-        return b"".join(parts)
-
-
 class Speaker:
-    """Speaks one turn. Time in seconds of `now()`; audio is mono s16le at `settings.sample_rate_hz`.
+    """Speaks one turn. Time in seconds of `now()`; audio leaves as `settings.audio_out` says.
 
-    `put` sends a frame; nothing is played before `may_play` returns.
+    `put` sends a frame; nothing is played before `may_play` returns. `pace` and `encoding` are the process's.
     """
 
     def __init__(
         self,
         settings: SpeakerSettings,
         voices: Synthesizer,
+        pace: VoicePace,
+        encoding: Encoding | None,
         put: Callable[[ServerEvent], None],
         may_play: Callable[[], Awaitable[None]],
         metrics: Metrics,
@@ -114,24 +67,30 @@ class Speaker:
         self.tracks: list[Track] = []
         self._settings = settings
         self._voices = voices
+        self._pace = pace
         self._put = put
         self._may_play = may_play
         self._metrics = metrics
         self._turn_clock = turn_clock
         self._now = now
         self._on_first_audio = on_first_audio
-        self._bytes_per_ms = settings.sample_rate_hz * 2 / 1000
-        self._sent_bytes = 0
+        self._framer = framer(settings.audio_out, encoding)
+        self._choice = VoiceChoice(voices.voices(), settings.voice, settings.language)
+        self._engines = {voice.id: voice.engine for voice in voices.voices()}
+        self._bytes_per_ms = settings.audio_out.rate_hz * 2 / 1000
         self._decided: asyncio.Queue[Track | None] = asyncio.Queue()
         self._made: asyncio.Queue[Track | None] = asyncio.Queue()
-        self._room = asyncio.Semaphore(AHEAD)
+        self._n_making = self._n_on_the_way = 0
+        self._freed = asyncio.Event()
         self._moved = asyncio.Event()
+        self._expect(settings.voice)
 
     def say(self, segment: SpokenSegment) -> None:
         """Queue a decided segment."""
-        track = Track(segment, self._now())
+        track = Track(segment, self._choice.choose(segment.spoken.text), self._now())
         self.tracks.append(track)
         self._decided.put_nowait(track)
+        self._expect(track.choice.voice)
 
     def finish(self) -> None:
         """No more segments come."""
@@ -142,22 +101,23 @@ class Speaker:
         self._moved.set()
 
     async def synthesize(self) -> None:
-        """Make the audio of one segment after the other, `AHEAD` at most on the way. A cancel frees the voice."""
-        while (track := await self._decided.get()) is not None:
-            await self._room.acquire()
-            self._made.put_nowait(track)
-            try:
-                await self._make(track)
-            except EngineError as error:
-                self._tell_failure(track, error)
-        self._made.put_nowait(None)
+        """Make the audio of one segment after the other, no further ahead than their voices need. A cancel frees the voices."""
+        async with asyncio.TaskGroup() as makers:
+            while (track := await self._decided.get()) is not None:
+                await self._place_for(track)
+                self._made.put_nowait(track)
+                self._n_making += 1
+                self._n_on_the_way += 1
+                makers.create_task(self._make_or_tell(track), name=f"turn {self._settings.turn} segment {track.segment.index}")
+            self._made.put_nowait(None)
 
     async def play(self) -> None:
         """Send each segment's audio when it is due. Raises `SlowReader` when the client's player stands still for too long."""
         await self._may_play()
         while (track := await self._made.get()) is not None:
             await self._play(track)
-            self._room.release()
+            self._n_on_the_way -= 1
+            self._freed.set()
 
     async def played_out(self, grace_s: float) -> None:
         """Wait until the listener has heard everything; a client that stops reporting is waited for `grace_s` longer."""
@@ -191,73 +151,116 @@ class Speaker:
                 found.append((track, Heard(track.segment.text, len(track.segment.text))))
             else:
                 words = [(w.start_ms, w.end_ms, w.start, w.end) for w in track.words] or None
-                found.append((track, track.segment.heard(into_ms, self._length_ms(track), words)))
+                heard_ms = max(0.0, into_ms - self._framer.delay_ms)
+                found.append((track, track.segment.heard(heard_ms, self._length_ms(track), words)))
         return found
 
+    def _expect(self, voice: str) -> None:
+        """A text for this voice will follow; some can get ready for it."""
+        able: object = self._voices
+        if isinstance(able, Expectant):
+            able.expect(voice)
+
+    async def _place_for(self, track: Track) -> None:
+        """Wait until the voice may begin with this segment."""
+        voice = track.choice.voice
+        while self._n_making >= self._pace.at_once(voice) or self._n_on_the_way >= self._pace.on_the_way(voice):
+            self._freed.clear()
+            await self._freed.wait()
+
+    async def _make_or_tell(self, track: Track) -> None:
+        began, n_beside = self._now(), self._n_making
+        try:
+            await self._make(track)
+            alone = max(n_beside, self._n_making) == 1
+            self._pace.learn(track.choice.voice, self._now() - began, track.made_bytes / self._bytes_per_ms / 1000, alone=alone)
+        except EngineError as error:
+            self._tell_failure(track, error)
+        finally:
+            self._n_making -= 1
+            self._freed.set()
+
     async def _make(self, track: Track) -> None:
-        voice, text = self._settings.voice, track.segment.spoken.text
-        if not text or not self._voices.can_speak(text, voice):
+        settings, text = self._settings, track.segment.spoken.text
+        voice = next((each for each in (track.choice.voice, settings.voice) if text and self._voices.can_speak(text, each)), None)
+        if voice is None:
             track.close("no_voice" if text else "ok")
             return
         synthesis = Synthesis(
-            request_id=f"{id(self):x}-{self._settings.turn}-{track.segment.index}",
+            request_id=f"{id(self):x}-{settings.turn}-{track.segment.index}",
             text=text,
             voice=voice,
-            language=track.segment.language,
+            language=track.choice.language,
             style=Style(emotion=track.segment.emotion),
-            sample_rate_hz=self._settings.sample_rate_hz,
+            sample_rate_hz=settings.audio_out.rate_hz,
+            encoding="mp3" if self._framer.wants_mp3 else "pcm16",
         )
-        track.voice = voice
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(self._settings.first_chunk_s) as deadline, aclosing(self._voices.synthesize(synthesis)) as chunks:
+            async with asyncio.timeout(settings.first_chunk_s) as deadline, aclosing(self._voices.synthesize(synthesis)) as chunks:
                 async for chunk in chunks:
-                    if not track.made_bytes:
-                        self._metrics.tts_first_chunk.labels(self._voices.name).observe(self._now() - track.decided_at)
+                    if chunk.pcm and not track.made_bytes:
+                        engine = self._engine_of(chunk.voice or voice)
+                        self._metrics.tts_first_chunk.labels(engine).observe(self._now() - track.decided_at)
                     track.add(chunk, self._now() * 1000)
-                    deadline.reschedule(loop.time() + self._settings.first_chunk_s)
+                    deadline.reschedule(loop.time() + settings.first_chunk_s)
         except TimeoutError as error:
-            raise EngineStalled(f"no audio for {self._settings.first_chunk_s} s") from error
+            raise EngineStalled(f"no audio for {settings.first_chunk_s} s") from error
         track.close("ok" if track.made_bytes else "failed")
+
+    def _engine_of(self, voice: str) -> str:
+        """A closed label: the engines there are."""
+        return self._engines.get(voice, self._voices.name)
 
     def _tell_failure(self, track: Track, error: EngineError) -> None:
         track.close("no_voice" if error.kind == "no_voice" else "failed")
-        self._metrics.tts_errors.labels(self._voices.name, error.kind).inc()
+        self._metrics.tts_errors.labels(self._engine_of(track.choice.voice), error.kind).inc()
         log.warning("voice failed", extra={"turn_id": self._settings.turn, "kind": error.kind, "detail": str(error)})
         if error.kind != "no_voice":
             message = f"The voice failed on segment {track.segment.index}; its text was sent, the next segment goes on."
             self._put(ErrorRaised(code="tts_failed", message=message, retryable=True, turn=self._settings.turn))
 
     async def _play(self, track: Track) -> None:
-        settings = self._settings
-        n_frames = 0
-        while data := await track.take(int(frame_ms(n_frames) * self._bytes_per_ms) // 2 * 2):
-            await self._due()
-            now = self._now()
-            if n_frames == 0:
-                track.start_ms = self.clock.sent_ms
-                self._announce(track)
-            length_ms = len(data) / self._bytes_per_ms
-            stamp = track.at_ms if settings.debug_stamps else None
-            pts_ms = round(self._sent_bytes / self._bytes_per_ms, 3)
-            self._put(AudioFrame(turn=settings.turn, index=track.segment.index, pts_ms=pts_ms, data=data, at_ms=stamp))
-            self._sent_bytes += len(data)
-            self.clock.sent(length_ms, now)
-            track.sent_ms += length_ms
-            if self._turn_clock.first_audio_s is None:
-                self._turn_clock.audio(now)
-                self._on_first_audio()
-            n_frames += 1
+        announced = ""
+        await self._hold(track)
+        async with aclosing(self._framer.frames(track)) as sounds:
+            async for sound in sounds:
+                voice = track.voice
+                await self._due()
+                if track.start_ms is None:
+                    track.start_ms = self.clock.sent_ms
+                if voice != announced:
+                    self._announce(track, voice)
+                    announced = voice
+                self._send(track, sound)
         if track.start_ms is None:
             track.start_ms = self.clock.sent_ms
         track.is_sent = True
-        done = SegmentDone(turn=settings.turn, index=track.segment.index, audio_ms=round(track.sent_ms), status=track.status)
+        done = SegmentDone(turn=self._settings.turn, index=track.segment.index, audio_ms=round(track.sent_ms), status=track.status)
         self._put(done)
 
-    def _announce(self, track: Track) -> None:
+    async def _hold(self, track: Track) -> None:
+        """A voice slower than real time first makes what the listener would run short of."""
+        hold_ms = self._pace.hold_ms(track.choice.voice, self._length_ms(track))
+        ahead_ms = self.clock.sent_ms - self.clock.played_ms(self._now())
+        if hold_ms > ahead_ms:
+            await track.made((hold_ms - ahead_ms) * self._bytes_per_ms)
+
+    def _send(self, track: Track, sound: Sound) -> None:
+        settings, now = self._settings, self._now()
+        stamp = track.at_ms if settings.debug_stamps else None
+        pts_ms = round(self.clock.sent_ms, 3)
+        self._put(AudioFrame(turn=settings.turn, index=track.segment.index, pts_ms=pts_ms, data=sound.data, at_ms=stamp))
+        self.clock.sent(sound.length_ms, now)
+        track.sent_ms += sound.length_ms
+        if self._turn_clock.first_audio_s is None:
+            self._turn_clock.audio(now)
+            self._on_first_audio()
+
+    def _announce(self, track: Track, voice: str) -> None:
         words = tuple(Word(start_ms=w.start_ms, end_ms=w.end_ms, start=w.start, end=w.end) for w in track.words) or None
         spoken = track.segment.spoken.text
-        self._put(SegmentAudio(turn=self._settings.turn, index=track.segment.index, voice=track.voice, spoken=spoken, words=words))
+        self._put(SegmentAudio(turn=self._settings.turn, index=track.segment.index, voice=voice, spoken=spoken, words=words))
 
     async def _due(self) -> None:
         waits_since, heard_ms = self._now(), self.clock.played_ms(self._now())

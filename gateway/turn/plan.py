@@ -11,6 +11,7 @@ from engine.api import Ears, Kept, LanguageModel, Message, Synthesizer, ToolCall
 from gateway.config import Settings
 from gateway.events import AudioOut
 from gateway.metrics import InputKind, Metrics
+from gateway.speaker import Encoding, VoicePace
 from gateway.speculation import Headroom
 from gateway.speech.markup import MarkupRules
 
@@ -20,7 +21,7 @@ Progress = Literal["first_sent", "tools_returned", "reply_sent"]
 class Parts(Struct, frozen=True, kw_only=True):
     """What every turn of this process works with; `now` is the loop's clock in seconds, `rules` what marks the model may write.
 
-    `ears` None: this gateway takes no audio in.
+    `ears` None: this gateway takes no audio in. `encoding` None: it gives out pcm16 only.
     """
 
     model: LanguageModel
@@ -31,6 +32,8 @@ class Parts(Struct, frozen=True, kw_only=True):
     now: Callable[[], float]
     ears: Ears | None = None
     headroom: Headroom = field(default_factory=Headroom)
+    encoding: Encoding | None = None
+    pace: VoicePace = field(default_factory=VoicePace)
 
 
 class Plan(Struct, frozen=True, kw_only=True):

@@ -304,7 +304,8 @@ class Turn:
         speaking = SpeakerSettings(
             turn=self.number,
             voice=self.plan.voice,
-            sample_rate_hz=self.plan.audio_out.rate_hz,
+            language=self.plan.language,
+            audio_out=self.plan.audio_out,
             lead_ms=self.plan.lead_ms,
             first_chunk_s=settings.turn.first_chunk_s,
             stall_s=settings.session.slow_reader_s,
@@ -313,6 +314,8 @@ class Turn:
         return Speaker(
             speaking,
             self._parts.voices,
+            self._parts.pace,
+            self._parts.encoding,
             self._gate.put,
             self._gate.passed,
             self._parts.metrics,

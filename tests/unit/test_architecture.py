@@ -40,7 +40,7 @@ RULES = (
     "gateway.auth",
     "gateway.voice_choice",
 )
-PROMISES = ("engine.api", "engine.settings", "engine.audio")
+PROMISES = ("engine.api", "engine.settings", "engine.observer", "engine.audio")
 ENGINES = ("engine.llm", "engine.tts", "engine.asr", "engine.vad", "engine.end_of_turn", "engine.fake", "engine.fake_listening")
 TASKS = ("gateway.profile", "gateway.session", "gateway.sessions", "gateway.turn", "gateway.outbox", "gateway.listener", "gateway.speaker")
 
@@ -73,7 +73,7 @@ ROOMS: dict[str, Room] = {
     "gateway.admission": Room(1),
     "gateway.auth": Room(1),
     "gateway.voice_choice": Room(1, ("engine.api",)),  # which voice speaks a segment of another language
-    "gateway.profile": Room(1, ("engine.api", "gateway.auth", "gateway.speech", "gateway.voice_choice")),  # what session.start asked for against what there is
+    "gateway.profile": Room(1, ("engine.api", "gateway.auth", "gateway.speech", "gateway.voice_choice")),  # wishes against what there is
     "gateway.metrics": Room(2),
     # decodes what a microphone sends
     "gateway.listener": Room(2, (*RULES, "engine.api", "engine.audio", "engine.audio_codecs", "gateway.metrics")),
@@ -134,6 +134,7 @@ ROOMS: dict[str, Room] = {
     "engine": Room(0),
     "engine.api": Room(0),
     "engine.settings": Room(0),
+    "engine.observer": Room(0),  # how voices tell that one stepped in
     "engine.audio": Room(1),
     "engine.audio_codecs": Room(2, ("engine.audio",)),  # mp3 and opus, for voices that send them
     "engine.vllm_args": Room(1),
@@ -173,7 +174,7 @@ ROOMS: dict[str, Room] = {
 # An engine's `start` begins what its `close` ends, and no block encloses both: it keeps its task by name, and its own tests show
 # that none outlives `close`. Everyone else has a group.
 WITHOUT_GROUP = {"engine.llm.openai.model", "engine.llm.serving.model", "engine.llm.vllm.model", "engine.tts.edge.connections"}
-ALWAYS = {"gateway": WORDS, "engine": ("engine.api", "engine.settings")}  # from level 1 up
+ALWAYS = {"gateway": WORDS, "engine": ("engine.api", "engine.settings", "engine.observer")}  # from level 1 up
 
 # `errors` reads engine errors only; engine imports by rule files are named above
 IMPURE = {

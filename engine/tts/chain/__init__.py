@@ -9,9 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Protocol
 
-from engine.api import EngineError, Expectant, Health, SpeechChunk, SpeechCut, Synthesis, Synthesizer, Voice, VoiceUnavailable
+from engine.api import (
+    EngineError,
+    Expectant,
+    Health,
+    SpeechChunk,
+    SpeechCut,
+    Synthesis,
+    Synthesizer,
+    Voice,
+    VoiceUnavailable,
+)
+from engine.observer import VoiceObserver
 from engine.tts.chain.breaker import BreakerSettings
 from engine.tts.chain.progress import Progress
 from engine.tts.chain.rest import USUAL_MS_PER_UNIT, divide
@@ -21,16 +31,6 @@ from engine.tts.style import VoiceManner, resolve
 from engine.tts.voice_table import EMPTY, VoiceTable
 
 LONGEST_PART = 500  # characters in one request: every engine takes that, and a fault costs no more
-
-
-class VoiceObserver(Protocol):
-    """Hears what the chain goes through; for metrics and logs. Never waits."""
-
-    def on_voice_fault(self, engine: str, kind: str, rests: bool) -> None:
-        """An engine failed on a text; `rests`: it is not asked for a while."""
-
-    def on_voice_change(self, asked: str, spoken_by: str) -> None:
-        """Another voice than the one asked for begins to speak."""
 
 
 class Silent:
@@ -59,6 +59,9 @@ class VoiceChain:
     @property
     def name(self) -> str:
         return next(iter(self._engines))
+
+    def observe(self, observer: VoiceObserver) -> None:
+        self.observer = observer
 
     async def start(self) -> None:
         await asyncio.gather(*(engine.start() for engine in self._engines.values()))

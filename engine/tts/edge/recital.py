@@ -10,8 +10,8 @@ from msgspec import structs
 
 from engine.api import EngineError, EngineStalled, SpeechChunk, SpeechCut, Synthesis, WordTiming
 from engine.audio import Resampler, apply_gain
-from engine.audio_codecs.mp3 import ENCODER_DELAY_SAMPLES, Mp3Decoder
-from engine.audio_codecs.mp3_frames import FrameReader
+from engine.audio_codecs.mp3 import Mp3Decoder
+from engine.audio_codecs.mp3_frames import ENCODER_DELAY_SAMPLES, FrameReader
 from engine.settings import EdgeSettings
 from engine.tts.edge.connections import ConnectionLost, EdgeConnection, EdgeConnections
 from engine.tts.edge.hold import WordHold

@@ -1,0 +1,88 @@
+"""One segment on its way to the listener: its audio as it is made, who spoke it, and where it stands in the turn's audio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from msgspec import structs
+
+from engine.api import SpeechChunk, WordTiming
+from gateway.events import SegmentStatus
+from gateway.speech.stream import SpokenSegment
+from gateway.voice_choice import Choice
+
+
+class Track:
+    """Filled by the voice, emptied by the framer, one at a time each. `voice`: who spoke what was taken last."""
+
+    def __init__(self, segment: SpokenSegment, choice: Choice, decided_at: float) -> None:
+        self.segment = segment
+        self.choice = choice
+        self.decided_at = decided_at
+        self.voice = choice.voice
+        self.status: SegmentStatus = "ok"
+        self.words: list[WordTiming] = []
+        self.start_ms: float | None = None
+        self.sent_ms = 0.0
+        self.is_made = False
+        self.is_sent = False
+        self.at_ms = 0.0
+        self.made_bytes = 0
+        self._chunks: deque[SpeechChunk] = deque()
+        self._n_bytes = 0
+        self._grown = asyncio.Event()
+
+    def add(self, chunk: SpeechChunk, at_ms: float) -> None:
+        """Take audio from the voice."""
+        self._chunks.append(chunk)
+        self._n_bytes += len(chunk.pcm)
+        self.made_bytes += len(chunk.pcm)
+        self.words.extend(chunk.words)
+        self.at_ms = at_ms
+        self._grown.set()
+
+    def close(self, status: SegmentStatus) -> None:
+        """No more audio comes."""
+        self.status = status
+        self.is_made = True
+        self._grown.set()
+
+    async def made(self, n_bytes: float) -> None:
+        """Wait until so much PCM of the segment has been made, or all of it."""
+        while self.made_bytes < n_bytes and not self.is_made:
+            self._grown.clear()
+            await self._grown.wait()
+
+    async def take(self, n_bytes: int) -> bytes:
+        """The next `n_bytes` of PCM, fewer only at the end of the segment, empty after it; waits for the voice."""
+        while self._n_bytes < n_bytes and not self.is_made:
+            self._grown.clear()
+            await self._grown.wait()
+        parts: list[bytes] = []
+        wanted = min(n_bytes, self._n_bytes)
+        while wanted > 0:
+            chunk = self._chunks.popleft()
+            pcm = chunk.pcm
+            if len(pcm) > wanted:
+                self._chunks.appendleft(structs.replace(chunk, pcm=pcm[wanted:]))
+                pcm = pcm[:wanted]
+            if pcm and not parts:
+                self.voice = chunk.voice or self.choice.voice
+            parts.append(pcm)
+            wanted -= len(pcm)
+            self._n_bytes -= len(pcm)
+        return b"".join(parts)
+
+    async def take_chunk(self) -> SpeechChunk | None:
+        """What the voice gave next, as it gave it; None at the end of the segment."""
+        while not self._chunks:
+            if self.is_made:
+                return None
+            self._grown.clear()
+            await self._grown.wait()
+        chunk = self._chunks.popleft()
+        self._n_bytes -= len(chunk.pcm)
+        if chunk.pcm or chunk.mp3:
+            self.voice = chunk.voice or self.choice.voice
+        return chunk
