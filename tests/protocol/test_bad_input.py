@@ -162,6 +162,17 @@ async def test_too_many_messages_are_told_and_dropped(running: Running) -> None:
         assert error["ref"].startswith("p")
 
 
+async def test_speech_that_piled_up_in_the_network_is_taken_slower_and_not_refused(running: Running) -> None:
+    async with peer(running.voice_url, start={}) as client:
+        for number in range(150):
+            await client.send(type="audio", data=bytes(640), pts_ms=20 * number)
+        await client.send(type="ping", id="p")
+        codes = set()
+        while (frame := await client.receive())["type"] != "pong":
+            codes.add(frame["code"])
+        assert codes == {"not_available"}  # nobody listens here; where somebody does, nothing is said at all
+
+
 def metrics(running: Running) -> str:
     with urllib.request.urlopen(f"{running.http_url}/metrics", timeout=5) as answer:
         return str(answer.read(), "utf-8")
