@@ -1,7 +1,7 @@
 """Telling our own voice, come back through a microphone without echo cancellation, from a person's.
 
-Pure. Compares words alone: what the recognizer made of the sound against what is being said. A person who repeats our last words
-is taken for an echo; one word more and they are heard.
+Pure. Compares words alone: what the recognizer made of the sound against what is being said. Fewer than three words are never an echo:
+people answer with our last word ("tea or coffee?" "coffee"), and a reply that stops for an echo is mended sooner than a deaf one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import unicodedata
 _UNIT = re.compile(r"[\u2e80-\ud7ff\uf900-\ufaff]|[^\W_]+(?:['’][^\W_]+)*")
 _LIKE_OURS = 0.75  # of the heard words, in our order; recognizers mishear a fifth of an echo from a cheap speaker
 _LAST_UNITS = 40  # about ten seconds of speech: what can still be in the room
-_LONE_UNITS = 4  # a single word must be among our last ones
+_FEWEST_UNITS = 3
 
 
 def units(text: str) -> list[str]:
@@ -23,12 +23,8 @@ def units(text: str) -> list[str]:
 def is_echo(heard: str, said: str) -> bool:
     """Whether `heard` is made of our own words. `said`: caption text up to now, the newest last."""
     theirs, ours = units(heard), units(said)[-_LAST_UNITS:]
-    if not theirs or not ours:
+    if len(theirs) < _FEWEST_UNITS:
         return False
-    if len(theirs) == 1:
-        return theirs[0] in ours[-_LONE_UNITS:]
-    if len(theirs) == 2:
-        return any(ours[i : i + 2] == theirs for i in range(len(ours) - 1))
     return _common(theirs, ours) >= _LIKE_OURS * len(theirs)
 
 

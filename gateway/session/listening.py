@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, structs
 
 from engine.api import EngineError, EngineSetupError, Generation, Message, Sampling
-from gateway.endpointing import Reading, judge, read
+from gateway.endpointing import Reading, is_echo, judge, read
 from gateway.errors import Draining, NotAvailable, StrettoError, UnsupportedCodec
 from gateway.events import (
     AppendAudio,
@@ -76,6 +76,7 @@ class Listening:
         self._held_s: float | None = None
         self._hold_timer: asyncio.TimerHandle | None = None
         self._asked: Asked | None = None
+        self._echoed: Turn | None = None  # the newest reply that came back through the microphone
         self._carried = ""  # what the speaker had said before they went on
         self._warmed_s = float("-inf")
         self._is_over = False
@@ -136,7 +137,8 @@ class Listening:
         session.outbox.put(SpeechStarted(utterance=number, at_ms=at_ms))
         if session.state is State.LISTENING:
             self.warm_up()
-        self._apply(Event.SPEECH_STARTED, "resumed")
+        if session.floor is None or session.floor is not self._echoed:  # a client that hears us would pause us again and again
+            self._apply(Event.SPEECH_STARTED, "resumed")
         self._speculation = Speculation(self._parts.settings.speculation)
 
     def on_text(self, number: int, text: str) -> None:
@@ -173,7 +175,7 @@ class Listening:
         """The final text: it interrupts, or lets the reply go on; and it is answered."""
         self._judge(utterance.text, is_final=True)
         session = self._session
-        is_answered = session.state not in REPLYING or self._is_confirmed
+        is_answered = (session.state not in REPLYING or self._is_confirmed) and not self._is_late_echo(utterance.text)
         text = self._merged(utterance.text) if is_answered else ""
         is_same = self._speculation.on_final(text) == "commit"
         turn = session.n_turns + 1 if text and not session.is_draining else None
@@ -270,10 +272,16 @@ class Listening:
         else:
             said = session.floor.sounding_text() if settings.echo_guard and session.floor is not None else ""
             verdict = judge(text, is_final=is_final, backchannels=settings.backchannels, said=said)
+            if is_final and is_echo(text, said):
+                self._echoed = session.floor
         if verdict == "confirm":
             self._confirm()
         elif verdict == "dismiss":
             self._dismiss()
+
+    def _is_late_echo(self, text: str) -> bool:
+        """Whether these are the last words of a reply that had come back before, heard after its end."""
+        return self._echoed is not None and self._echoed.number == self._session.n_turns and is_echo(text, self._echoed.sounding_text())
 
     def _confirm(self) -> None:
         """They are words: the reply stops. It is `superseded` where the speaker only goes on with what they had begun."""

@@ -139,6 +139,20 @@ async def test_our_own_voice_coming_back_stops_nothing() -> None:
         assert scene.of(PlayoutResumed)
 
 
+async def test_a_client_that_hears_us_pauses_a_reply_once_and_words_still_stop_it() -> None:
+    echo = Heard(text="sentence number one of a rather long reply", partials=((0, "sentence number one of"),))
+    heard = ("Tell me a lot.", echo, echo, Heard(text="Stop it now.", partials=((0, "Stop it"),)), "Hello.")
+    async with talking(heard, (LONG * 3, "Fine."), settings=QUICK) as (scene, microphone):
+        await microphone.say(800)
+        await scene.until(AudioFrame, n=20)
+        for _ in range(2):
+            await microphone.say(1000)
+            await asyncio.sleep(1)
+        assert len(scene.of(PlayoutPaused)) == len(scene.of(PlayoutResumed)) == 1
+        await microphone.say(1000)
+        assert (await scene.until(TurnDone, 1)).status == "interrupted"
+
+
 async def test_barge_in_while_thinking_leaves_nothing_of_the_reply() -> None:
     model = ScriptedModel([LONG, "Fine."], ttft_ms=3000)
     async with talking(("Tell me a lot.", "No, something else."), model=model, settings=QUICK) as (scene, microphone):
