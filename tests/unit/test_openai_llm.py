@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
@@ -86,11 +87,48 @@ async def test_a_unix_socket_serves_as_well(tmp_path: Path) -> None:
         assert "unix:" in chat.name
 
 
-async def test_connections_are_reused() -> None:
-    async with served() as (chat, [server]):
+@pytest.mark.parametrize("kind", ["tcp", "unix"])
+async def test_connections_are_reused(tmp_path: Path, kind: str) -> None:
+    async with served(socket=tmp_path / "chat.sock" if kind == "unix" else None) as (chat, [server]):
         for turn in range(5):
             await ask(chat, f"s-{turn}")
     assert len(server.peers) == 1
+
+
+async def test_a_server_on_a_unix_socket_may_close_a_kept_connection(tmp_path: Path) -> None:
+    path = tmp_path / "chat.sock"
+    async with ChatServer().running(path) as server:
+        chat = OpenAiModel(ChatServers(endpoints=(parse(server.address),), model="m", start_s=1.0))
+        await chat.start()
+        assert text_of(await ask(chat, "s-1")) == TEXT
+    path.unlink(missing_ok=True)
+    async with ChatServer().running(path):
+        assert text_of(await ask(chat, "s-2")) == TEXT
+        await chat.close()
+
+
+def test_cancels_over_a_unix_socket_leave_nothing_in_the_loops_log(tmp_path: Path) -> None:
+    uvloop = pytest.importorskip("uvloop", reason="not on Windows")
+    complaints: list[str] = []
+
+    async def storm() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(str(context)))
+        async with served(socket=tmp_path / "chat.sock", first_s=5.0, next_s=5.0) as (chat, [server]):
+            server.default = Answer(pieces=reply(["word "] * 20), piece_s=0.001)
+            chance = random.Random(7)
+
+            async def one(number: int) -> None:
+                task = asyncio.create_task(ask(chat, f"c-{number}"))
+                await asyncio.sleep(chance.uniform(0, 0.05))
+                chat.cancel(f"c-{number}")
+                await task
+
+            for first in range(0, 200, 40):
+                await asyncio.gather(*(one(number) for number in range(first, first + 40)))
+            assert await until_idle(server)
+
+    uvloop.run(storm())
+    assert complaints == []
 
 
 async def test_an_empty_model_is_the_first_that_is_served() -> None:

@@ -1,6 +1,6 @@
 """One server over httpx: kept connections, one streamed answer at a time per connection, an abort by closing.
 
-The only file of this folder that imports httpx. Every wait here has a deadline, and a cancel of the request ends the wait at once.
+Every wait here has a deadline, and a cancel of the request ends the wait at once.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 import httpx
 
 from engine.api import Delta, EngineError, EngineNotReady, EngineSetupError, EngineStalled
+from engine.llm.openai import unix
 from engine.llm.openai.endpoints import Endpoint
 from engine.llm.openai.reading import ReplyReader, Unreadable, fault_of
 from engine.llm.openai.settings import ChatServers
@@ -77,7 +78,7 @@ class Connection:
         if settings.api_key:
             headers["Authorization"] = f"Bearer {settings.api_key}"
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=_KEEP, keepalive_expiry=_KEEP_IDLE_S)
-        transport = httpx.AsyncHTTPTransport(uds=endpoint.socket, limits=limits) if endpoint.socket else None
+        transport = unix.transport(endpoint.socket, limits) if endpoint.socket else None
         # Only connecting is timed by httpx; one deadline for the first and one for each next piece is kept here.
         timeout = httpx.Timeout(None, connect=settings.connect_s)
         self._http = httpx.AsyncClient(headers=headers, limits=limits, timeout=timeout, transport=transport, follow_redirects=False)
