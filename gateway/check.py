@@ -174,7 +174,7 @@ def _engines(settings: Settings) -> Iterator[Finding]:
 def _vllm(settings: Settings) -> Iterator[Finding]:
     """Whether the model, its memory and the GPUs go together; before minutes of loading."""
     engine_settings = settings.engine_settings()
-    if choose_model(engine_settings)[0] != "vllm":
+    if choose_model(engine_settings)[0] not in ("vllm", "vllm-serve"):
         return
     session = settings.session
     try:
