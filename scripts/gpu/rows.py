@@ -145,7 +145,7 @@ async def talk(raw: RawEngine, plan: Plan, persona: str, *, intruder: int | None
 
 
 async def _intrude(raw: RawEngine, priority: int, until: float) -> None:
-    rng = random.Random(11)
+    rng = random.Random(1000 + priority)  # another one each time: a prompt that the cache has seen would intrude on nobody
     async with asyncio.TaskGroup() as tasks:
         while time.monotonic() < until:
             tasks.create_task(raw.ask(_tokens(rng, 6000), max_tokens=4, priority=priority), name="long prompt")
