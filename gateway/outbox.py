@@ -90,11 +90,12 @@ class Outbox:
                 return self._again.popleft()
             lane = self._control or self._audio
             if lane:
-                put_at, event = lane.popleft()
+                put_at, event = lane[0]
                 waited_s = self._now() - put_at
                 self._metrics.outbox_wait.observe(waited_s)
-                if waited_s > self._slow_reader_s:
+                if waited_s > self._slow_reader_s:  # the frame stays: the client may come back for it
                     raise SlowReader(f"A frame waited {waited_s:.1f} s for this client; expected at most {self._slow_reader_s:.0f} s.")
+                lane.popleft()
                 self._seq += 1
                 self._remember(self._seq, event)
                 return self._seq, event

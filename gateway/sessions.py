@@ -13,7 +13,7 @@ import secrets
 from gateway import profile
 from gateway.admission import Admission
 from gateway.auth import FULL_RIGHTS, Rights
-from gateway.errors import Drained, Overloaded, ResumeDenied, StrettoError
+from gateway.errors import Drained, Overloaded, ResumeDenied, StrettoError, Superseded
 from gateway.events import Limits, Resume, SessionReady, StartSession, VoiceInfo
 from gateway.session import Attachment, Session
 from gateway.turn import Parts
@@ -38,6 +38,7 @@ class Entry:
         self.token = secrets.token_urlsafe(16)
         self.token_before = ""
         self.expiry: asyncio.TimerHandle | None = None
+        self.is_ending = False  # closed, and gone from the store as soon as its tasks are
 
     def opens(self, token: str) -> bool:
         """Whether `token` resumes this session now; compared in constant time."""
@@ -77,7 +78,7 @@ class Sessions:
             self.started.set()
             await self._stopping.wait()
             for entry in list(self._entries.values()):
-                entry.session.close()
+                self._end(entry)
 
     def stop(self) -> None:
         """End every session."""
@@ -86,8 +87,11 @@ class Sessions:
     async def open(self, start: StartSession, rights: Rights = FULL_RIGHTS) -> tuple[Session, Attachment, SessionReady]:
         """A new session for this connection, or the one it wants to resume.
 
-        Raises what `profile.started` raises, `ResumeDenied`, and `Overloaded` when only returning clients find a place.
+        Raises what `profile.started` raises, `ResumeDenied`, `Overloaded` when only returning clients find a place, and `Drained`. A
+        cancel leaves no session.
         """
+        if self.admission.is_draining:  # it came in before the drain began, and asks only now
+            raise Drained("The server stops.")
         if start.resume is not None and (found := self._resume(start.resume)) is not None:
             return found
         if self.admission.is_full():
@@ -101,7 +105,11 @@ class Sessions:
         self._entries[session.session_id] = entry
         self._parts.metrics.sessions.set(len(self._entries))
         self._tasks.create_task(self._own(session), name=session.session_id)
-        await session.opened.wait()
+        try:
+            await session.opened.wait()
+        except BaseException:
+            self._end(entry)
+            raise
         log.info("session started", extra={"session_id": session.session_id, "output": wish.output, "language": wish.language})
         return session, session.attach(), self._ready(entry, resumed=False)
 
@@ -111,17 +119,17 @@ class Sessions:
         if not session.detach(attachment) or entry is None:
             return
         resume_s = self._parts.settings.session.resume_s
-        if is_over or resume_s == 0 or self.admission.is_draining:
-            session.close()
+        if is_over or entry.is_ending or resume_s == 0 or self.admission.is_draining:
+            self._end(entry)
             return
         self.admission.detached += 1
-        entry.expiry = asyncio.get_running_loop().call_later(resume_s, self._expire, entry)
+        entry.expiry = asyncio.get_running_loop().call_later(resume_s, self._end, entry)
 
     def drain(self, deadline_s: float) -> None:
         """Tell every client that the server stops; those that are away end now."""
         for entry in list(self._entries.values()):
             if entry.session.attachment is None:
-                self._expire(entry)
+                self._end(entry)
             else:
                 entry.session.drain(round(deadline_s * 1000))
 
@@ -134,26 +142,35 @@ class Sessions:
     def _resume(self, wish: Resume) -> tuple[Session, Attachment, SessionReady] | None:
         """The session to go on with; None where it is gone or the frames asked for are not kept any more."""
         entry = self._entries.get(wish.session_id)
-        if entry is None:
+        if entry is None or entry.is_ending:
             return None
         if not entry.opens(wish.token):
             raise ResumeDenied("The resume token does not fit this session.")
         if not entry.session.outbox.rewind(wish.last_seq):
+            self._give_up(entry)
             return None
-        if entry.expiry is not None:
-            entry.expiry.cancel()
-            entry.expiry = None
-            self.admission.detached -= 1
+        self._stop_expiry(entry)
         entry.token_before, entry.token = entry.token, secrets.token_urlsafe(16)
         log.info("session resumed", extra={"session_id": wish.session_id, "last_seq": wish.last_seq})
         return entry.session, entry.session.attach(), self._ready(entry, resumed=True)
 
-    def _expire(self, entry: Entry) -> None:
+    def _give_up(self, entry: Entry) -> None:
+        """Its client lacks frames that are not kept and begins anew: nobody comes back to this one, so its place is free."""
+        if entry.session.attachment is not None:
+            entry.session.attachment.end(Superseded("The client began a new session instead of this one."))
+        self._end(entry)
+
+    def _end(self, entry: Entry) -> None:
+        self._stop_expiry(entry)
+        entry.is_ending = True
+        entry.session.close()
+
+    def _stop_expiry(self, entry: Entry) -> None:
+        """It is not away any more: it is back, or over."""
         if entry.expiry is not None:
             entry.expiry.cancel()
             entry.expiry = None
             self.admission.detached -= 1
-        entry.session.close()
 
     async def _own(self, session: Session) -> None:
         try:
@@ -163,10 +180,7 @@ class Sessions:
             if session.attachment is not None:
                 session.attachment.end(Crashed("The gateway failed on this conversation."))
         finally:
-            entry = self._entries.pop(session.session_id)
-            if entry.expiry is not None:
-                entry.expiry.cancel()
-                self.admission.detached -= 1
+            self._stop_expiry(self._entries.pop(session.session_id))
             self._parts.metrics.sessions.set(len(self._entries))
             log.info("session ended", extra={"session_id": session.session_id})
 

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from gateway.errors import Overloaded, ResumeDenied, Superseded
-from gateway.events import AudioFrame, Ping, Resume, SendText, StartSession, TurnDone
-from tests.session.stage import stage
+from gateway.errors import Drained, Overloaded, ResumeDenied, SlowReader, Superseded
+from gateway.events import AudioFrame, Ping, Pong, Resume, SendText, StartSession, TurnDone
+from tests.session.stage import Stage, stage
 
 REPLY = "One two three four five six seven. Eight nine ten eleven twelve. And so on it goes."
 
@@ -107,3 +107,65 @@ async def test_a_full_house_still_lets_a_lost_client_back_in() -> None:
             await scene.sessions.open(StartSession())
         _, _, ready = await scene.sessions.open(wish(scene.session.session_id, scene.ready.resume_token, 0))
         assert ready.resumed is True
+
+
+async def test_a_client_whose_frames_are_not_kept_gets_the_place_of_its_old_session() -> None:
+    async with stage([REPLY], settings={"session": {"max_sessions": 1}}) as scene:
+        await scene.stop_reading()
+        scene.sessions.lose(scene.session, scene.attachment, is_over=False)
+        scene.sessions.admission.connected = 1
+        session, _, ready = await scene.sessions.open(wish(scene.session.session_id, scene.ready.resume_token, 10_000))
+        assert ready.resumed is False
+        await asyncio.sleep(0.1)
+        assert scene.sessions.ids() == [session.session_id]
+        assert scene.sessions.admission.detached == 0
+
+
+async def test_a_client_that_comes_back_while_its_session_ends_gets_a_new_one() -> None:
+    async with stage([REPLY], settings={"session": {"resume_s": 10.0}}) as scene:
+        await scene.stop_reading()
+        scene.sessions.lose(scene.session, scene.attachment, is_over=False)
+        back: list[asyncio.Task[bool]] = []
+        async with asyncio.TaskGroup() as tasks:
+            loop = asyncio.get_running_loop()
+            loop.call_later(10.0, lambda: back.append(tasks.create_task(comes_back(scene))))
+            await asyncio.sleep(10.1)
+        assert back[0].result() is False
+        assert len(scene.sessions) == 1
+
+
+async def comes_back(scene: Stage) -> bool:
+    _, _, ready = await scene.sessions.open(wish(scene.session.session_id, scene.ready.resume_token, 0))
+    return ready.resumed
+
+
+async def test_a_handshake_cancelled_in_the_middle_leaves_no_session() -> None:
+    async with stage([REPLY]) as scene:
+        async with asyncio.TaskGroup() as tasks:
+            opening = tasks.create_task(scene.sessions.open(StartSession()), name="opening")
+            await asyncio.sleep(0)
+            assert len(scene.sessions) == 2
+            opening.cancel()
+        await asyncio.sleep(0.1)
+        assert scene.sessions.ids() == [scene.session.session_id]
+
+
+async def test_a_draining_server_opens_no_session_for_those_that_are_in_already() -> None:
+    async with stage([REPLY]) as scene:
+        scene.sessions.admission.is_draining = True
+        with pytest.raises(Drained) as caught:
+            await scene.sessions.open(StartSession())
+        assert caught.value.close == 4004
+        assert len(scene.sessions) == 1
+
+
+async def test_a_frame_that_waited_too_long_is_there_for_the_client_that_comes_back() -> None:
+    async with stage([REPLY], settings={"session": {"slow_reader_s": 2.0}}) as scene:
+        await scene.stop_reading()
+        scene.send(Ping(id="p", t=1.0))
+        await asyncio.sleep(3)
+        with pytest.raises(SlowReader):
+            await scene.session.outbox.next()
+        scene.sessions.lose(scene.session, scene.attachment, is_over=False)
+        await scene.start(wish(scene.session.session_id, scene.ready.resume_token, 0))
+        assert (await scene.until(Pong, timeout_s=5)).ref == "p"
