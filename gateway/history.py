@@ -94,13 +94,15 @@ class History:
         """The prompt: instructions, then the newest items that fit; the last user item is always in."""
         left = budget_tokens - estimate_tokens(instructions)
         chosen: list[Item] = []
+        has_question = not any(map(_is_question, self._items))
         for item in reversed(self._items):
             if item.is_open:
                 continue
             left -= estimate_tokens(item.text)
-            if left < 0 and chosen:
+            if left < 0 and has_question and chosen:
                 break
             chosen.append(item)
+            has_question = has_question or _is_question(item)
         head = (Message(role="system", text=instructions),) if instructions else ()
         return (*head, *prompt_messages(chosen[::-1]))
 
@@ -109,6 +111,10 @@ class History:
             if item.item_id == item_id:
                 return place
         raise UnknownItem(f"There is no item {item_id[:80]!r} in this conversation.")
+
+
+def _is_question(item: Item) -> bool:
+    return item.kind == "message" and item.role == "user"
 
 
 def prompt_messages(items: Iterable[Item]) -> Iterator[Message]:

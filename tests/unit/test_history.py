@@ -87,3 +87,11 @@ def test_reasoning_is_not_repeated_to_the_model(raw: str, kept: str) -> None:
 def test_wide_characters_count_as_tokens() -> None:
     assert estimate_tokens("你好吗") - estimate_tokens("") == 3
     assert estimate_tokens("abcdef") - estimate_tokens("") == 2
+
+
+def test_the_question_is_in_however_little_fits() -> None:
+    made = History()
+    made.add(Item(item_id="q", role="user", text="word " * 500))
+    made.add(Item(item_id="c", role="assistant", kind="call", call_id="c", name="find", text="{}"))
+    made.add(Item(item_id="r", kind="result", call_id="c", text="found " * 500))
+    assert [message.role for message in made.messages("", 300)] == ["user", "assistant", "tool"]
