@@ -73,8 +73,8 @@ def check_origin(rules: Access, origin: str | None, host_header: str | None) -> 
     """Refuse a page of another site; no Origin means no browser. Raises `ForbiddenOrigin`."""
     if origin is None or origin.rstrip("/").lower() in rules.origins:
         return
-    parts = urlsplit(origin)
-    if parts.scheme in ("http", "https") and parts.netloc and parts.netloc.lower() == (host_header or "").lower():
+    scheme, _, place = origin.rstrip("/").lower().partition("://")
+    if scheme in ("http", "https") and place and place == (host_header or "").lower():
         return
     raise ForbiddenOrigin(f"Origin is {origin[:80]!r}; expected the gateway's own page or an origin listed in server.origins.")
 
