@@ -64,14 +64,13 @@ async def watch_gpu(metrics: Metrics) -> None:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return
-    with contextlib.suppress(pynvml.NVMLError):
-        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        while True:
-            for number, handle in enumerate(handles):
-                memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+    while True:
+        with contextlib.suppress(pynvml.NVMLError):  # a driver that is busy answers the next time
+            for number in range(pynvml.nvmlDeviceGetCount()):
+                memory = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(number))
                 metrics.gpu_used.labels(str(number)).set(memory.used)
                 metrics.gpu_total.labels(str(number)).set(memory.total)
-            await asyncio.sleep(GPU_S)
+        await asyncio.sleep(GPU_S)
 
 
 def _details(engines: dict[str, Health]) -> str:
