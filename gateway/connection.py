@@ -69,6 +69,7 @@ class Connection:
         self._metrics = metrics
         self._now = now
         self._rate = Rate(settings.messages_per_s, now())
+        self._speech_rate = Rate(settings.messages_per_s, now())
         self._mistakes = Mistakes()
         self._received_at = now()
 
@@ -129,7 +130,7 @@ class Connection:
         except StrettoError as error:
             if error.close is not None:
                 raise
-            await self._send(error_frame(error, event.id), None)
+            await self._tell(error, event.id)
             return None
 
     async def _open(self, start: StartSession) -> tuple[Session, Attachment]:
@@ -137,7 +138,8 @@ class Connection:
         try:
             await self._send_frames(self._codec.welcome(structs.replace(ready, ref=start.id), session.profile.described()))
         except BaseException:
-            self._sessions.lose(session, attachment, is_over=not self._codec.can_resume)
+            is_over = not (ready.resumed and self._codec.can_resume)  # a new session whose token never left cannot be resumed
+            self._sessions.lose(session, attachment, is_over=is_over)
             raise
         return session, attachment
 
@@ -162,8 +164,8 @@ class Connection:
             if len(frame) > self._codec.message_bytes:
                 raise BadMessage(f"The message has {len(frame)} bytes; expected at most {self._codec.message_bytes}.")
             events = self._codec.decode(frame)
-            if not self._rate.take(now):
-                is_speech = bool(events) and all(isinstance(event, AppendAudio) for event in events)
+            is_speech = bool(events) and all(isinstance(event, AppendAudio) for event in events)
+            if not (self._speech_rate if is_speech else self._rate).take(now):
                 if self._codec.is_strict and not is_speech:  # speech piles up in a network that stalls, and is then taken at the rate
                     fault = f"More than {self._settings.messages_per_s} messages a second; this one was dropped."
                     raise RateLimited(fault, ref=events[0].id if events else None, retry_after_ms=1000)
@@ -177,7 +179,7 @@ class Connection:
         if error.close is not None:
             raise error
         if session is None:
-            await self._send(error_frame(error), None)
+            await self._tell(error)
         else:
             session.outbox.put(error_frame(error))
         is_mistake = isinstance(error, BadMessage | UnknownType | RateLimited)
@@ -189,6 +191,11 @@ class Connection:
         while not attachment.ended.done():
             seq, event = await session.outbox.next()
             await self._send(event, seq)
+
+    async def _tell(self, error: StrettoError, ref: str | None = None) -> None:
+        """An `error` frame beside the session's numbered ones."""
+        self._metrics.errors.labels(error.code).inc()
+        await self._send(error_frame(error, ref), None)
 
     async def _send(self, event: ServerEvent, seq: int | None) -> None:
         await self._send_frames(self._codec.encode(event, seq))
@@ -223,7 +230,7 @@ class Connection:
         try:
             async with asyncio.timeout(CLOSE_S):
                 if not isinstance(error, SlowReader):
-                    await self._send(error_frame(error), None)
+                    await self._tell(error)
                 await self._socket.close(self._codec.close_code(error), error.code)
         except (TimeoutError, _Gone, StrettoError, RuntimeError):
             pass
