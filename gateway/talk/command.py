@@ -24,6 +24,7 @@ from gateway.talk.sound import Sink, sink
 from gateway.talk.spoken import Dialogue
 from gateway.talk.transcript import Transcript
 
+LONG_S = 30.0  # endpointing.longest_utterance_s as it is by default
 OK, FAILED, WRONG, ABSENT, STOPPED = 0, 1, 2, 3, 130
 
 
@@ -90,6 +91,8 @@ def _equipment(args: argparse.Namespace, stack: ExitStack) -> tuple[RecordedMicr
         own = None if args.text_only else DeviceSpeaker(sounddevice, stack) if args.out is None else sink(args.out, stack)
         return DeviceMicrophone(sounddevice), own
     source = None if args.wav is None else RecordedMicrophone(read_wav(args.wav), fast=args.fast)
+    if source is not None and args.fast and source.length_s > LONG_S:
+        print(f"{args.wav} has {source.length_s:.0f} s; usually the last {LONG_S:.0f} of one utterance are understood.")
     return source, None if args.text_only else sink(args.out, stack)
 
 

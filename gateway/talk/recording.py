@@ -80,6 +80,10 @@ class RecordedMicrophone:
         return self._recording.rate_hz
 
     @property
+    def length_s(self) -> float:
+        return self._recording.length_ms / 1000
+
+    @property
     def is_pushed(self) -> bool:
         """Whether we say when an utterance is over."""
         return self._fast
