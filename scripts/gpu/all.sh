@@ -25,16 +25,19 @@ smoke() {
   measure smoke-v1 150 --size tiny --eager --rows barge --barge-ins 50
 }
 
+# pin CORES COMMAND..: two engines side by side keep to their own cores, where the machine can
+pin() { local cores=$1; shift; if command -v taskset >/dev/null; then taskset -c "$cores" "$@"; else "$@"; fi; }
+
 case $step in
   7b)
     export CUDA_VISIBLE_DEVICES=0
     smoke || exit 1
     half=$(($(nproc) / 2))
-    (taskset -c 0-$((half - 1)) bash -c "$(declare -f measure); folder=$folder logs=$logs out=$out runner='$runner';
+    (pin 0-$((half - 1)) bash -c "$(declare -f measure); folder=$folder logs=$logs out=$out runner='$runner';
       measure 7b 450 --size 7b --levels 1,32,64 --seconds 15 --rows prefill,raw,gateway,priority,barge") &
     if [ "$(nvidia-smi -L | wc -l)" -gt 1 ]; then
       (export CUDA_VISIBLE_DEVICES=1 VLLM_CACHE_ROOT=/tmp/stretto-gpu-cache-1
-       taskset -c "$half-$(($(nproc) - 1))" bash -c "$(declare -f measure); folder=$folder logs=$logs out=$out runner='$runner';
+       pin "$half-$(($(nproc) - 1))" bash -c "$(declare -f measure); folder=$folder logs=$logs out=$out runner='$runner';
          measure 7b-serve 280 --size 7b --serve --levels 1,32,64 --seconds 15 --rows gateway;
          measure 7b-eager 170 --size 7b --eager --levels 1,32 --seconds 15 --rows raw,gateway;
          measure 7b-no-async 150 --size 7b --no-async --levels 1,32 --seconds 15 --rows raw") &
