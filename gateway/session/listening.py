@@ -7,12 +7,11 @@ becomes of a draft; here the session is made to do it. Changed on the loop, with
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, structs
 
-from engine.api import EngineError, EngineSetupError, Generation, Message, Sampling
+from engine.api import EngineSetupError, Message
 from gateway.endpointing import Reading, is_echo, judge, read
 from gateway.errors import Draining, NotAvailable, StrettoError, UnsupportedCodec
 from gateway.events import (
@@ -31,6 +30,7 @@ from gateway.events import (
 )
 from gateway.listener import Listener, Utterance
 from gateway.session.frames import error_frame
+from gateway.session.warming import Warming
 from gateway.speculation import Outcome, Speculation
 from gateway.turn import Parts, Turn
 from gateway.turn_state import Event, State
@@ -39,10 +39,6 @@ if TYPE_CHECKING:
     from gateway.session.session import Session
 
 REPLYING = frozenset({State.THINKING, State.SPEAKING, State.HELD, State.AWAITING_TOOL, State.PLAYING_OUT})
-WARM_UP_PRIORITY = 20  # behind replies and drafts
-WARM_UP_S = 10.0  # gives up quietly
-
-log = logging.getLogger("stretto.session.listening")
 
 
 class Asked(Struct, frozen=True):
@@ -78,7 +74,7 @@ class Listening:
         self._asked: Asked | None = None
         self._echoed: Turn | None = None  # the newest reply that came back through the microphone
         self._carried = ""  # what the speaker had said before they went on
-        self._warmed_s = float("-inf")
+        self._warming = Warming(session.session_id, parts, lambda: session.plan(session.profile))
         self._is_over = False
         self._tasks: asyncio.TaskGroup
 
@@ -236,19 +232,17 @@ class Listening:
 
     def warm_up(self) -> None:
         """Put the conversation into the engine's prefix cache, if nothing was asked for a while."""
-        now = self._parts.now()
-        if self._listener is None or self._is_over or now - self._warmed_s < self._parts.settings.hearing.warm_up_after_s:
-            return
-        self._warmed_s = now
-        self._tasks.create_task(self._warm_up(), name=f"{self._session.session_id} warm-up")
+        if self._listener is not None and self._warming.is_cold and not self._is_over:
+            self._warming.touch()
+            self._tasks.create_task(self._warming.run(), name=f"{self._session.session_id} warm-up")
 
     def turn_began(self) -> None:
-        """A request is on its way: the prompt is warm."""
-        self._warmed_s = self._parts.now()
+        """A request is on its way."""
+        self._warming.touch()
 
     def history_cut(self) -> None:
-        """A reply was cut to what was heard: the prompt is another one from there on."""
-        self._warmed_s = float("-inf")
+        """A reply was cut to what was heard."""
+        self._warming.cool()
         if self._session.state is State.LISTENING:
             self.warm_up()
 
@@ -375,19 +369,3 @@ class Listening:
         if self._hold_timer is not None:
             self._hold_timer.cancel()
             self._hold_timer = None
-
-    async def _warm_up(self) -> None:
-        """One token behind the prompt as it stands; nobody waits for it."""
-        session, model = self._session, self._parts.model
-        plan = session.plan(session.profile)
-        request_id = f"{session.session_id}-warm-up"
-        try:
-            async with asyncio.timeout(WARM_UP_S):
-                prompt = await model.render(plan.messages, plan.tools, plan.kept)
-                wanted = Generation(request_id=request_id, prompt=prompt, sampling=Sampling(max_tokens=1), priority=WARM_UP_PRIORITY)
-                async for _ in model.generate(wanted):
-                    pass
-        except (EngineError, TimeoutError) as error:
-            log.debug("warm-up failed", extra={"session_id": session.session_id, "detail": str(error)})
-        finally:
-            model.cancel(request_id)
