@@ -40,7 +40,10 @@ def _self_signed(folder: Path) -> tuple[Path, Path]:
         raise ConfigError(
             "--tls without a certificate needs the openssl command; install it, or set server.tls_certificate and server.tls_key"
         )
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ConfigError(f"no certificate can be kept in {folder}: {error.strerror}; STRETTO_CACHE_DIR moves it") from error
     names = ",".join([*(f"DNS:{name}" for name in {"localhost", socket.gethostname()}), *(f"IP:{address}" for address in _addresses())])
     command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", str(key), "-out", str(certificate), "-days", str(DAYS)]
     done = subprocess.run(

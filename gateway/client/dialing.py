@@ -36,7 +36,7 @@ class Dialer:
     async def dial(self) -> ClientConnection:
         """An open WebSocket. Raises `ConnectFailed`."""
         try:
-            host = urlsplit(self.url).hostname or ""
+            address = urlsplit(self.url)
             return await connect_websocket(
                 self.url,
                 subprotocols=[Subprotocol(SUBPROTOCOL)],
@@ -44,15 +44,18 @@ class Dialer:
                 compression=None,  # speech does not shrink, and deflate costs each message
                 max_size=FRAME_BYTES,
                 open_timeout=self.timeout_s,
-                proxy=None if host in LOOPBACK else True,
-                ssl=self._tls,
+                proxy=None if (address.hostname or "") in LOOPBACK else True,
+                ssl=(self._tls or True) if address.scheme.lower() == "wss" else None,
             )
         except InvalidStatus as error:
             raise _refused(self.url, error) from error
-        except (InvalidURI, ValueError) as error:
-            raise ConnectFailed(f"{self.url!r} is not a WebSocket address; expected one like ws://127.0.0.1:8080/v1/voice") from error
+        except ssl.SSLCertVerificationError as error:  # a ValueError too, hence before it
+            fault = f"the certificate of {self.url} is not trusted here ({error.verify_message})"
+            raise ConnectFailed(f"{fault}; a self-signed one has to be accepted (--insecure)") from error
         except ssl.SSLError as error:
             raise ConnectFailed(f"TLS with {self.url} failed: {error.reason}") from error
+        except (InvalidURI, ValueError) as error:
+            raise ConnectFailed(f"{self.url!r} is not a WebSocket address; expected one like ws://127.0.0.1:8080/v1/voice") from error
         except TimeoutError as error:
             raise ConnectFailed(f"no answer from {self.url} within {self.timeout_s} s", retryable=True) from error
         except OSError as error:
