@@ -298,6 +298,8 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None, listener_ready: 
                 listener_ready.set_result(port)
             await stop.wait()
             stop.clear()
+            if gateway.sessions.n_busy:
+                _say(f"stopping: replies under way have {settings.server.drain_s:g} s to finish; a second Ctrl-C (or signal) does not wait")
             drain = tasks.create_task(gateway.drain(), name="drain")
             hurry = tasks.create_task(stop.wait(), name="second signal")
             await asyncio.wait([drain, hurry], return_when=asyncio.FIRST_COMPLETED)

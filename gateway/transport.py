@@ -117,7 +117,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}") from error
+        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}; --port (server.port) takes another one") from error
     return listener
 
 

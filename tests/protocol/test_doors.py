@@ -171,6 +171,7 @@ async def test_a_second_signal_does_not_wait() -> None:
             await talker.closed()
         assert await asyncio.to_thread(running.process.wait, 20) == 0
         assert time.monotonic() - started < 15
+        assert any(line.startswith("stopping: ") and "second Ctrl-C" in line for line in running.lines)
 
 
 def start(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -184,6 +185,7 @@ def test_a_taken_port_is_told() -> None:
         done = start("--port", str(running.port))
         assert done.returncode == 1
         assert f"cannot listen on 127.0.0.1:{running.port}: Address already in use" in done.stderr
+        assert "--port" in done.stderr
 
 
 def test_an_unknown_key_in_the_settings_is_told(tmp_path: Path) -> None:
