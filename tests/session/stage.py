@@ -9,16 +9,19 @@ from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry
 
-from engine.api import Ears
+from engine.api import Ears, Synthesizer
 from engine.fake import Script, ScriptedModel, ScriptedVoice
+from engine.observer import Observable
 from gateway import config
 from gateway.admission import Admission
 from gateway.events import AudioFrame, ClientEvent, ReportPlayout, ServerEvent, StartSession
 from gateway.metrics import Metrics
 from gateway.session import Attachment, Session
 from gateway.sessions import Sessions
+from gateway.speaker import Encoding
 from gateway.speech.markup import DEFAULT
 from gateway.turn import Parts
+from gateway.voice_watch import VoiceWatch
 
 E = TypeVar("E", bound=ServerEvent)
 
@@ -93,15 +96,23 @@ async def stage(
     settings: dict[str, Any] | None = None,  # Any: a settings tree as TOML gives it
     start: StartSession | None = None,
     ears: Ears | None = None,
+    voices: Synthesizer | None = None,
+    encoding: Encoding | None = None,
 ) -> AsyncIterator[Stage]:
-    """A running session store with one started session."""
+    """A running session store with one started session. `voices`: others than the one scripted `voice`."""
     tree = config.check(settings or {})
     model = model or ScriptedModel(replies)
     voice = voice or ScriptedVoice()
     await model.start()
     await voice.start()
     loop = asyncio.get_running_loop()
-    parts = Parts(model=model, voices=voice, metrics=Metrics(CollectorRegistry()), settings=tree, rules=DEFAULT, now=loop.time, ears=ears)
+    metrics = Metrics(CollectorRegistry())
+    parts = Parts(
+        model=model, voices=voices or voice, metrics=metrics, settings=tree, rules=DEFAULT, now=loop.time, ears=ears, encoding=encoding
+    )
+    able: object = voices
+    if isinstance(able, Observable):
+        able.observe(VoiceWatch(parts.voices, metrics))
     admission = Admission(tree.session.max_sessions)
     admission.is_ready = True
     sessions = Sessions(parts, admission)
