@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from engine.audio_codecs.mp3_frames import FrameReader
 from gateway.events import AudioFrame, AudioOut
 
 OPUS_FRAME_MS = 20.0
@@ -15,9 +16,11 @@ REPORT_EVERY_S = 0.25  # the protocol's interval
 
 
 def length_ms(data: bytes, audio_out: AudioOut) -> float:
-    """How long a frame sounds: pcm16 by its size, opus always 20 ms."""
+    """How long a frame sounds: pcm16 by its size, opus always 20 ms, MP3 by its own headers."""
     if audio_out.codec == "pcm16":
         return len(data) * 500 / audio_out.rate_hz
+    if audio_out.codec == "mp3":
+        return sum(1000 * frame.n_samples / frame.sample_rate_hz for frame in FrameReader().feed(data))
     return OPUS_FRAME_MS
 
 

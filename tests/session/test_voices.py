@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
 from engine.api import EngineError, EngineNotReady
 from engine.fake import ScriptedVoice
 from engine.tts.chain import VoiceChain
+from engine.tts.phrases import KeptPhrases
 from gateway.events import (
     AudioFrame,
     Cancel,
     ErrorRaised,
     Interrupted,
+    Say,
     SegmentAudio,
     SegmentDecided,
     SegmentDone,
@@ -23,6 +26,8 @@ from gateway.events import (
     StartSession,
     TurnDone,
 )
+from gateway.speech.markup import DEFAULT
+from gateway.speech.phrases import spoken_phrases
 from tests.doubles.spoken_tones import listen, tone_of, words_of
 from tests.doubles.tone_voice import Mishap, ToneVoice
 from tests.session.stage import Stage, stage
@@ -51,6 +56,10 @@ def tones(scene: Stage) -> list[int]:
 
 def counted(scene: Stage, name: str, **labels: str) -> float:
     return scene.parts.metrics.registry.get_sample_value(name, labels) or 0.0
+
+
+def n_kept(folder: Path) -> int:
+    return len(list(folder.iterdir()))
 
 
 async def test_the_voice_that_steps_in_is_told_and_counted() -> None:
@@ -125,6 +134,27 @@ async def test_voices_are_told_ahead_what_they_will_have_to_speak() -> None:
         assert len(scene.of(SegmentAudio)) >= 2
         assert english.expected[:2] == ["en/0", "en/0"], "when the turn begins, and when its segment is decided"
         assert chinese.expected == ["zh/0"] * len(chinese.requests)
+
+
+async def test_a_configured_greeting_is_made_once_whatever_it_is_written_like(tmp_path: Path) -> None:
+    greeting, voice = "Hello! You have 3 new messages, **Anna**. 你好，很高兴见到你。", ToneVoice("first")
+    texts = spoken_phrases([greeting], ["en", "zh"], DEFAULT, early_first=True)
+    kept = KeptPhrases(VoiceChain([voice, ToneVoice("zh", ("zh",))]), tmp_path, texts)
+    await kept.start()
+    async with stage(voices=kept) as scene:
+        sounds = []
+        for turn in (1, 2):
+            scene.send(Say(text=greeting))
+            await scene.until(TurnDone, turn)
+            sounds.append(b"".join(frame.data for frame in scene.of(AudioFrame, turn)))
+        n_segments = len(scene.of(SegmentDone, 1))
+        assert n_segments >= 2
+        assert n_kept(tmp_path) == n_segments, "every segment of it is on disk"
+        assert len({synthesis.text for synthesis in voice.requests}) == len(voice.requests), "no text was asked for twice"
+        assert sounds[0] == sounds[1] != b""
+        scene.send(Say(text="Something else."))
+        await scene.until(TurnDone, 3)
+        assert n_kept(tmp_path) == n_segments, "what is not configured is never written"
 
 
 async def test_no_audio_leaves_after_a_cancel() -> None:

@@ -109,7 +109,7 @@ ROOMS: dict[str, Room] = {
             "engine.audio_codecs",  # the threads that encode for clients
         ),
     ),
-    "gateway.client": Room(3, ("gateway.codecs.native",)),
+    "gateway.client": Room(3, ("gateway.codecs.native", "engine.audio_codecs")),  # how long an MP3 frame sounds
     "gateway.talk": Room(3, ("gateway.client", "engine.audio")),  # a recording at a rate that the gateway does not take
     "gateway.bench": Room(3, ("gateway.client", "gateway.codecs.native")),
     # builds to see what would be chosen; starts nothing

@@ -9,6 +9,8 @@ import pytest
 from engine import build_voices
 from engine.api import EngineSetupError
 from engine.settings import EngineSettings, HttpVoice, SpeechServer, TtsSettings
+from engine.tts.chain import VoiceChain
+from engine.tts.phrases import KeptPhrases
 from engine.weights import KOKORO, PIPER_JOE
 
 AMY = (HttpVoice(name="amy"), HttpVoice(name="mei", languages=("zh", "en")))
@@ -32,6 +34,14 @@ def test_voices_stand_in_the_order_of_preference() -> None:
     assert notes[0].startswith("voices: studio, edge, fake, default studio/amy")
     assert any("PRIVACY" in note and "Microsoft" in note for note in notes)
     assert any("PRIVACY" in note and "studio at http://127.0.0.1:9/v1" in note for note in notes)
+
+
+def test_phrases_are_kept_only_where_some_are_configured(tmp_path: Path) -> None:
+    plain, _ = build_voices.build_voices(settings(TtsSettings(engines=("fake",)), tmp_path), everything_is_there)
+    assert isinstance(plain, VoiceChain)
+    kept, _ = build_voices.build_voices(settings(TtsSettings(engines=("fake",), phrases=("Hello.",)), tmp_path), everything_is_there)
+    assert isinstance(kept, KeptPhrases)
+    assert kept.voices() == plain.voices()
 
 
 def test_nothing_is_sent_to_anyone_unless_asked_for() -> None:

@@ -40,6 +40,7 @@ from gateway.events import (
     TurnStarted,
     UsageInfo,
 )
+from tests.doubles.scripted_encoding import mp3_frames
 from tests.doubles.scripted_server import FRAME_20_MS, Peer, reply_with_two_segments, serving
 
 
@@ -357,3 +358,4 @@ def test_frame_lengths() -> None:
     assert length_ms(FRAME_20_MS, AudioOut()) == 20
     assert length_ms(bytes(320), AudioOut(rate_hz=8000)) == 20
     assert length_ms(b"opus", AudioOut(codec="opus")) == 20
+    assert length_ms(mp3_frames(4, b"x"), AudioOut(codec="mp3")) == 96
