@@ -20,7 +20,9 @@ from gateway.events import AudioIn, AudioOut, RequestReply, SessionUpdated, Star
 from gateway.speech.markup import MarkupRules, emotion_instructions
 from gateway.voice_choice import primary
 
-CHANGEABLE = ("instructions", "language", "voice", "output", "allow_barge_in", "turn_detection", "tools", "tool_choice", "max_tokens")
+CHANGEABLE = (
+    "instructions", "language", "voice", "output", "allow_barge_in", "turn_detection", "auto_reply", "tools", "tool_choice", "max_tokens",
+)  # fmt: skip
 MAX_INSTRUCTIONS_BYTES = 32_768  # they stand in every prompt
 MAX_TOOLS = 128
 MAX_TOOL_BYTES = 32_768  # they stand in every prompt
@@ -41,6 +43,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     allow_barge_in: bool
     emotion: bool
     turn_detection: Literal["auto", "push_to_talk"] = "auto"
+    auto_reply: bool = True
     tools: tuple[Tool, ...] = ()
     tool_choice: str = "auto"
     max_tokens: int | None = None

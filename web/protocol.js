@@ -6,7 +6,7 @@ export const KEY_PREFIX = "stretto-key."; // offered beside the subprotocol by b
 
 export const CLIENT_EVENTS = freeze({
   "session.start": "id? persona? instructions? language? voice? history? output? audio_in? audio_out? turn_detection? allow_barge_in? emotion? tools? tool_flow? playout? user? resume?",
-  "session.update": "id? instructions? language? voice? output? allow_barge_in? turn_detection? tools? tool_choice? max_tokens?",
+  "session.update": "id? instructions? language? voice? output? allow_barge_in? turn_detection? audio_in? auto_reply? tools? tool_choice? max_tokens?",
   "text": "id? text",
   "say": "id? text",
   "reply.create": "id? instructions? conversation? input? tools? tool_choice? max_tokens? output? voice? metadata?",
@@ -32,9 +32,9 @@ export const SERVER_EVENTS = freeze({
   "item.truncated": "ref? item_id audio_ms text",
   "item.deleted": "ref? item_id",
   "ack": "ref? repeated?",
-  "speech.started": "ref? utterance at_ms",
-  "speech.ended": "ref? utterance at_ms",
-  "transcript": "ref? utterance text final turn?",
+  "speech.started": "ref? utterance at_ms item_id?",
+  "speech.ended": "ref? utterance at_ms item_id?",
+  "transcript": "ref? utterance text final turn? item_id?",
   "turn.started": "ref? turn item_id? reply_id? after? conversation? output? metadata?",
   "text.delta": "ref? turn text tokens",
   "segment": "ref? turn index text cut emotion? at_ms?",

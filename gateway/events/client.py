@@ -43,6 +43,7 @@ class StartSession(ClientEvent, frozen=True, kw_only=True, tag="session.start"):
 class UpdateSession(ClientEvent, frozen=True, kw_only=True, tag="session.update"):
     """Changes the given settings from the next turn on; `turn_detection` at once: what was said and is no utterance yet is thrown away.
 
+    `audio_in`: the microphone's format from now on. `auto_reply` false: an utterance becomes an item, `reply.create` asks for its answer.
     `tool_choice`: auto, none, required, or function:NAME. `max_tokens` inf: up to the server's own bound.
     """
 
@@ -52,6 +53,8 @@ class UpdateSession(ClientEvent, frozen=True, kw_only=True, tag="session.update"
     output: Literal["audio", "text"] | None = None
     allow_barge_in: bool | None = None
     turn_detection: Literal["auto", "push_to_talk"] | None = None
+    audio_in: AudioIn | None = None
+    auto_reply: bool | None = None
     tools: tuple[Tool, ...] | None = None
     tool_choice: str | None = None
     max_tokens: int | Literal["inf"] | None = None

@@ -89,10 +89,11 @@ class Ack(ServerEvent, frozen=True, kw_only=True, tag="ack"):
 
 
 class SpeechStarted(ServerEvent, frozen=True, kw_only=True, tag="speech.started"):
-    """Somebody speaks into the microphone since `at_ms` of its media time."""
+    """Somebody speaks into the microphone since `at_ms` of its media time. `item_id`: of what they say, if it becomes an item."""
 
     utterance: int
     at_ms: int
+    item_id: str | None = None
 
 
 class SpeechEnded(ServerEvent, frozen=True, kw_only=True, tag="speech.ended"):
@@ -100,6 +101,7 @@ class SpeechEnded(ServerEvent, frozen=True, kw_only=True, tag="speech.ended"):
 
     utterance: int
     at_ms: int
+    item_id: str | None = None
 
 
 class Transcribed(ServerEvent, frozen=True, kw_only=True, tag="transcript"):
@@ -109,6 +111,7 @@ class Transcribed(ServerEvent, frozen=True, kw_only=True, tag="transcript"):
     text: str
     final: bool
     turn: int | None = None
+    item_id: str | None = None
 
 
 class TurnStarted(ServerEvent, frozen=True, kw_only=True, tag="turn.started"):

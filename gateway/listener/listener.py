@@ -64,7 +64,7 @@ class Listener:
         self._open: OpenUtterance | None = None
         self._opened = asyncio.Event()
         self._finished: asyncio.Queue[OpenUtterance] = asyncio.Queue(WAITING)
-        self._n_utterances = 0
+        self._n_utterances = self._n_awaited = 0
         self._is_muted = False
         self._heard_s = now()
         self._dropped_ms = 0
@@ -135,6 +135,16 @@ class Listener:
             self.clear()
             self._mode = mode
 
+    def hear_as(self, audio_in: AudioIn) -> None:
+        """The microphone's format from now on. Raises `EngineSetupError` for a codec whose library is missing."""
+        if audio_in != self._audio_in:
+            self._incoming, self._audio_in = IncomingAudio(audio_in.codec, audio_in.rate_hz), audio_in
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether the text of a finished utterance is awaited."""
+        return self._n_awaited > 0
+
     def mute(self, *, on: bool) -> None:
         """The microphone is off: what was said so far is all that will be said."""
         self._is_muted = on
@@ -175,6 +185,7 @@ class Listener:
         while True:
             utterance = await self._finished.get()
             text = await self._readings.final(utterance, self.language)
+            self._n_awaited -= 1
             if text is None:
                 self._metrics.utterances.labels("failed").inc()
                 lost = SpeechLost("What was said could not be understood in time; please say it again.")
@@ -290,6 +301,7 @@ class Listener:
             self._readings.cancel(utterance)
             self._owner.on_nothing(utterance.number, "crowded", SpeechLost("Too much was said before the last text was ready."))
             return
+        self._n_awaited += 1
         self._finished.put_nowait(utterance)
 
     def _close(self, why: Literal["noise", "cleared"]) -> None:

@@ -50,9 +50,9 @@ class Conversation:
         for item in earlier:
             self.history.add(item_from(item, self._bounds))
 
-    def add_user(self, text: str) -> Item:
-        """A typed utterance at the end. The text is checked already."""
-        item = Item(item_id=new_item_id(), role="user", text=text)
+    def add_user(self, text: str, item_id: str | None = None) -> Item:
+        """What the user wrote or said, at the end. The text is checked already."""
+        item = Item(item_id=item_id or new_item_id(), role="user", text=text)
         self.history.add(item)
         return item
 

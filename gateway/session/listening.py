@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, structs
 
-from engine.api import EngineSetupError, Message
-from gateway.endpointing import Reading, is_echo, judge, read
+from engine.api import EngineSetupError
+from gateway.endpointing import is_echo, judge
 from gateway.errors import Draining, NotAvailable, StrettoError, UnsupportedCodec
 from gateway.events import (
     AppendAudio,
@@ -22,16 +22,20 @@ from gateway.events import (
     Mute,
     PlayoutPaused,
     PlayoutResumed,
+    RequestReply,
+    ServerEvent,
     SpeechEnded,
     SpeechStarted,
     StartSession,
     Transcribed,
     TurnStarted,
+    UpdateSession,
 )
 from gateway.listener import Listener, Utterance
+from gateway.session.drafts import Drafts
 from gateway.session.frames import error_frame
+from gateway.session.items import new_item_id
 from gateway.session.warming import Warming
-from gateway.speculation import Outcome, Speculation
 from gateway.turn import Parts, Turn
 from gateway.turn_state import Event, State
 
@@ -52,7 +56,7 @@ class Asked(Struct, frozen=True):
 class Listening:
     """What a session hears; nothing where the gateway has no ears.
 
-    `run` is its task; the listener calls the `on_` methods, the session `hold`, `release`, `drop_draft` and what else it must know.
+    `run` is its task; the listener calls the `on_` methods, the session `hold`, `release` and what else it must know.
     Raises `UnsupportedCodec` where a codec's library is missing.
     """
 
@@ -62,11 +66,9 @@ class Listening:
         self._is_pushed = start.turn_detection == "push_to_talk"
         self.audio_in = None if parts.ears is None else start.audio_in or AudioIn()
         self._listener = self._make_listener(start, parts)
-        self.set_language(start.language)
-        self._speculation = Speculation(parts.settings.speculation)
-        self._draft: tuple[Turn, str, asyncio.Task[None]] | None = None
-        self._n_drafts = 0
-        self._dropped_as: Outcome = "cancelled"
+        if self._listener is not None and start.language is not None:
+            self._listener.language = _primary(start.language)
+        self.drafts = Drafts(session, parts)
         self._started_s = 0.0
         self._is_confirmed = False  # the utterance that is being heard interrupts (or no reply is there to be interrupted)
         self._held_s: float | None = None
@@ -74,6 +76,9 @@ class Listening:
         self._asked: Asked | None = None
         self._echoed: Turn | None = None  # the newest reply that came back through the microphone
         self._carried = ""  # what the speaker had said before they went on
+        self._item_ids: dict[int, str] = {}
+        self._withheld: list[ServerEvent] = []  # of speech over the reply of a client that would stop its player at once
+        self._put_off: list[RequestReply] = []
         self._warming = Warming(session.session_id, parts, lambda: session.plan(session.profile))
         self._is_over = False
         self._tasks: asyncio.TaskGroup
@@ -91,7 +96,7 @@ class Listening:
                     self._is_over = True
         finally:
             self._stop_timer()
-            self.drop_draft()
+            self.drafts.drop()
 
     def receive(self, event: AppendAudio | CommitInput | ClearInput | Mute) -> None:
         """Act on a client's event. Raises `InputEmpty`, and `NotAvailable` where nobody listens."""
@@ -110,16 +115,27 @@ class Listening:
             case Mute():
                 listener.mute(on=event.on)
 
-    def set_language(self, language: str | None) -> None:
-        """The client says which language is spoken; without a word of it the recognizer finds out."""
-        if self._listener is not None and language is not None:
-            self._listener.language = language.partition("-")[0].lower()
+    def update(self, wish: UpdateSession) -> None:
+        """The client changes how it is listened to. Raises `UnsupportedCodec`."""
+        listener = self._listener
+        self._is_pushed = self._session.profile.turn_detection == "push_to_talk"
+        if listener is None:
+            return
+        if wish.language is not None:
+            listener.language = _primary(wish.language)
+        listener.listen_by(self._session.profile.turn_detection)
+        if wish.audio_in is not None:
+            try:
+                listener.hear_as(wish.audio_in)
+            except (EngineSetupError, ValueError) as error:
+                raise UnsupportedCodec(f"audio_in {wish.audio_in.codec!r} at {wish.audio_in.rate_hz} Hz is not available here.") from error
 
-    def listen_by(self, turn_detection: Literal["auto", "push_to_talk"]) -> None:
-        """Who ends an utterance from now on."""
-        self._is_pushed = turn_detection == "push_to_talk"
-        if self._listener is not None:
-            self._listener.listen_by(turn_detection)
+    def puts_off(self, request: RequestReply) -> bool:
+        """Whether a reply must wait, because what it is to answer is being read; it is asked for again then."""
+        is_early = self._listener is not None and self._listener.is_reading and not self._session.profile.auto_reply
+        if is_early:
+            self._put_off.append(request)
+        return is_early
 
     @property
     def is_deaf(self) -> bool:
@@ -129,66 +145,63 @@ class Listening:
     def on_speech_started(self, number: int, at_ms: int, started_s: float) -> None:
         """Somebody speaks: a reply that sounds is paused, a cold prompt is warmed."""
         session = self._session
-        self._started_s, self._is_confirmed = started_s, False
-        session.outbox.put(SpeechStarted(utterance=number, at_ms=at_ms))
+        self._started_s, self._is_confirmed, self._withheld = started_s, False, []
+        item_id = self._item_ids[number] = new_item_id()
+        self._tell(SpeechStarted(utterance=number, at_ms=at_ms, item_id=item_id))
         if session.state is State.LISTENING:
             self.warm_up()
-        if session.floor is None or session.floor is not self._echoed:  # a client that hears us would pause us again and again
-            self._apply(Event.SPEECH_STARTED, "resumed")
-        self._speculation = Speculation(self._parts.settings.speculation)
+        is_told_apart = session.floor is not None and session.floor is self._echoed  # it would pause us again and again
+        if not is_told_apart and not self._only_notes:
+            self.drafts.give_up("resumed", Event.SPEECH_STARTED)
+            session.apply(Event.SPEECH_STARTED)
+        self.drafts.new_utterance()
 
     def on_text(self, number: int, text: str) -> None:
         """Words so far: they may stop a reply."""
-        self._session.outbox.put(Transcribed(utterance=number, text=text, final=False))
         self._judge(text, is_final=False)
+        self._tell(Transcribed(utterance=number, text=text, final=False, item_id=self._item_ids.get(number)))
 
     def on_likely_end(self, number: int, text: str, *, ended_s: float) -> None:
         """The speaker may have finished: a draft is begun, kept, or replaced by one for a better text."""
-        if self._session.state in REPLYING:
+        if self._session.state in REPLYING or not self._session.profile.auto_reply:
             return
-        text = self._merged(text)
-        settings = self._parts.settings.speculation
-        looks_finished = read(text) in (Reading.COMPLETE, Reading.OPEN)
-        has_headroom = self._parts.headroom.admits_draft(settings)
-        step = self._speculation.on_likely_end(text, looks_finished=looks_finished, has_headroom=has_headroom)
-        if step == "skip" and settings.enabled and looks_finished and not has_headroom:
-            self._listening.speculation.labels("no_headroom").inc()
-        if step in ("replace", "drop"):
-            self._apply_if_drafting("changed")
-        if step in ("start", "replace"):
-            self._begin_draft(text, ended_s)
+        self.drafts.on_likely_end(self._merged(text), ended_s)
 
     def on_speech_resumed(self, number: int) -> None:
         """It was a pause: the draft answered half a sentence."""
-        if self._draft is not None:
-            self._apply(Event.SPEECH_STARTED, "resumed")
+        self.drafts.give_up("resumed", Event.SPEECH_STARTED)
 
     def on_speech_ended(self, number: int, at_ms: int) -> None:
         """The utterance is over."""
-        self._session.outbox.put(SpeechEnded(utterance=number, at_ms=at_ms))
+        self._tell(SpeechEnded(utterance=number, at_ms=at_ms, item_id=self._item_ids.get(number)))
 
     def on_utterance(self, utterance: Utterance) -> None:
         """The final text: it interrupts, or lets the reply go on; and it is answered."""
         self._judge(utterance.text, is_final=True)
-        session = self._session
-        is_answered = (session.state not in REPLYING or self._is_confirmed) and not self._is_late_echo(utterance.text)
-        text = self._merged(utterance.text) if is_answered else ""
-        is_same = self._speculation.on_final(text) == "commit"
-        turn = session.n_turns + 1 if text and not session.is_draining else None
-        session.outbox.put(Transcribed(utterance=utterance.number, text=utterance.text, final=True, turn=turn))
-        if text:
-            self._answer(text, utterance.ended_s, is_same=is_same)
+        session, item_id = self._session, self._item_ids.pop(utterance.number, None)
+        is_heard = session.state not in REPLYING or self._is_confirmed or self._only_notes
+        text = self._merged(utterance.text) if is_heard and not self._is_late_echo(utterance.text) else ""
+        is_answered = bool(text) and session.profile.auto_reply and not session.is_draining
+        turn = session.n_turns + 1 if is_answered else None
+        self._tell(Transcribed(utterance=utterance.number, text=utterance.text, final=True, turn=turn, item_id=item_id))
+        if not text:
+            self.drafts.give_up("changed")
+        elif session.profile.auto_reply:
+            self._answer(text, item_id, utterance.ended_s)
         else:
-            self._apply_if_drafting("changed")
+            session.conversation.add_user(text, item_id)
+        self._ask_again()
 
     def on_nothing(self, number: int, why: Literal["noise", "cleared", "failed", "crowded"], error: StrettoError | None = None) -> None:
         """No text comes of the utterance: a paused reply goes on, and what was said before it is answered."""
+        self._item_ids.pop(number, None)
         if error is not None:
             self._session.outbox.put(error_frame(error))
         self._dismiss()
-        self._apply_if_drafting("failed" if error is not None else "cancelled")
+        self.drafts.give_up("failed" if error is not None else "cancelled")
         if self._carried and self._session.state is State.LISTENING and why != "cleared":
-            self._answer(self._merged(""), self._parts.now(), is_same=False)
+            self._answer(self._merged(""), None, self._parts.now())
+        self._ask_again()
 
     def hold(self, turn: Turn) -> None:
         """The floor's table says: pause. A client with a clock of its own has no pause; its reply goes on until words confirm."""
@@ -209,26 +222,6 @@ class Listening:
             return
         turn.release()
         self._session.outbox.put(PlayoutResumed(turn=turn.number))
-
-    def drop_draft(self) -> None:
-        """The floor's table says: the draft is gone; or the session ends."""
-        draft, self._draft = self._draft, None
-        self._speculation.forget()
-        if draft is None:
-            return
-        turn, _, task = draft
-        turn.discard()
-        task.cancel()
-        self._listening.speculation.labels(self._dropped_as).inc()
-        self._listening.speculation_wasted.inc(turn.n_tokens)
-        self._dropped_as = "cancelled"
-
-    def lost(self, turn: Turn) -> bool:
-        """A turn has failed: whether it was the draft, which nobody misses."""
-        if self._draft is None or turn is not self._draft[0]:
-            return False
-        self._apply(Event.FAILED, "failed")
-        return True
 
     def warm_up(self) -> None:
         """Put the conversation into the engine's prefix cache, if nothing was asked for a while."""
@@ -258,7 +251,7 @@ class Listening:
     def _judge(self, text: str, *, is_final: bool) -> None:
         """Whether the words stop the reply that is on its way."""
         session = self._session
-        if session.state not in REPLYING or self._is_confirmed:
+        if session.state not in REPLYING or self._is_confirmed or self._only_notes:
             return
         settings = self._parts.settings.barge_in
         if self._is_pushed:  # a pressed button is no backchannel
@@ -281,7 +274,9 @@ class Listening:
         """They are words: the reply stops. It is `superseded` where the speaker only goes on with what they had begun."""
         self._is_confirmed = True
         session, asked = self._session, self._asked
-        is_merged = asked is not None and asked.turn is session.floor and self._goes_on(asked.turn)
+        for event in self._withheld:
+            session.outbox.put(event)
+        is_merged = asked is not None and asked.turn is session.floor and not session.profile.is_clocked and self._goes_on(asked.turn)
         if asked is not None and is_merged:
             asked.turn.is_superseded = True
             self._carried = asked.text
@@ -313,59 +308,52 @@ class Listening:
         glue = "" if ord(text[0]) > 0x2E80 else " "
         return self._carried + glue + text
 
-    def _begin_draft(self, text: str, ended_s: float) -> None:
-        session = self._session
-        self._n_drafts += 1
-        plan = session.plan(session.profile)
-        plan = structs.replace(
-            plan,
-            messages=(*plan.messages, Message(role="user", text=text)),
-            input="speech",
-            started_s=ended_s,
-            draft=self._n_drafts,
-        )
-        turn, task = session.draft(plan)
-        self._draft = (turn, text, task)
-        self._speculation.began(text)
-        session.apply(Event.DRAFT_STARTED)
-
-    def _answer(self, text: str, ended_s: float, *, is_same: bool) -> None:
+    def _answer(self, text: str, item_id: str | None, ended_s: float) -> None:
         """A spoken utterance is final: its draft becomes the reply, or a reply is begun."""
-        session, draft = self._session, self._draft
+        session = self._session
         self._carried = ""
         if session.is_draining:
-            self._apply_if_drafting("cancelled")
-            session.outbox.put(
-                error_frame(Draining("The server is about to stop and starts no new turns; reconnect.", retry_after_ms=1000))
-            )
+            self.drafts.give_up("cancelled")
+            refusal = Draining("The server is about to stop and starts no new turns; reconnect.", retry_after_ms=1000)
+            session.outbox.put(error_frame(refusal))
             return
-        if draft is not None and is_same and draft[0].number == session.n_turns + 1:
-            turn, answered, task = draft
-            self._draft = None
-            self._listening.speculation.labels("committed").inc()
-            session.apply(Event.COMMITTED)
-            item = session.conversation.add_user(answered)
-            session.adopt(turn, task, TurnStarted(turn=0, item_id=item.item_id))
-            turn.commit(ended_s)
+        draft = self.drafts.take(text)
+        session.apply(Event.COMMITTED, "speech")
+        item = session.conversation.add_user(text if draft is None else draft.text, item_id)
+        started = TurnStarted(turn=0, item_id=item.item_id)
+        if draft is None:
+            turn = session.begin(structs.replace(session.plan(session.profile), input="speech", started_s=ended_s), started)
         else:
-            self._apply_if_drafting("changed")
-            session.apply(Event.COMMITTED, "speech")
-            item = session.conversation.add_user(text)
-            plan = structs.replace(session.plan(session.profile), input="speech", started_s=ended_s)
-            turn = session.begin(plan, TurnStarted(turn=0, item_id=item.item_id))
+            turn = draft.turn
+            session.adopt(turn, draft.task, started)
+            turn.commit(ended_s)
         self._asked = Asked(turn, item.item_id, item.text)
 
-    def _apply_if_drafting(self, outcome: Outcome) -> None:
-        if self._draft is not None:
-            self._apply(Event.CANCELLED, outcome)
+    @property
+    def _only_notes(self) -> bool:
+        """Whether the client's commits become items and nothing else: it asks for replies itself, and stops them itself."""
+        return self._is_pushed and not self._session.profile.auto_reply
 
-    def _apply(self, event: Event, outcome: Outcome) -> None:
-        """Apply an event that may drop the draft; `outcome` is what it counts as then."""
-        self._dropped_as = outcome
-        self._session.apply(event)
-        self._dropped_as = "cancelled"
+    def _tell(self, event: ServerEvent) -> None:
+        """Send what is heard; while a reply is on its way, a client that would stop its player at once hears of words alone."""
+        session = self._session
+        if session.profile.is_clocked and session.state in REPLYING and not self._is_confirmed and not self._only_notes:
+            self._withheld.append(event)
+        else:
+            session.outbox.put(event)
+
+    def _ask_again(self) -> None:
+        """Replies that had to wait for a text."""
+        if self._put_off and self._listener is not None and not self._listener.is_reading:
+            requests, self._put_off = self._put_off, []
+            for request in requests:
+                self._session.receive(request)
 
     def _stop_timer(self) -> None:
         if self._hold_timer is not None:
             self._hold_timer.cancel()
             self._hold_timer = None
+
+
+def _primary(language: str) -> str:
+    return language.partition("-")[0].lower()

@@ -158,6 +158,8 @@ class Session:
 
         Client errors become `error` frames. Raises `StrettoError` with a close code when the connection must end.
         """
+        if isinstance(event, RequestReply) and self._listening.puts_off(event):
+            return
         self.has_spoken = True
         if event.id is not None and not isinstance(event, Ping):
             if event.id in self._seen:
@@ -202,8 +204,7 @@ class Session:
                 self._on_tool_result(event)
             case UpdateSession():
                 self.profile = self.profile.updated(event, self._parts.voices)
-                self._listening.set_language(event.language)
-                self._listening.listen_by(self.profile.turn_detection)
+                self._listening.update(event)
                 return self.profile.described(event.id)
             case Ping():
                 return Pong(ref=event.id, t=event.t)
@@ -277,12 +278,12 @@ class Session:
             case Action.NO_TURN:
                 raise UnknownTurn("No reply is on its way.")
             case Action.REPLACE | Action.INTERRUPT:
-                self._listening.drop_draft()
+                self._listening.drafts.drop()
                 self._interrupt_all(reason)
             case Action.FINISH:
                 self.floor = None
             case Action.DROP:
-                self._listening.drop_draft()
+                self._listening.drafts.drop()
             case Action.HOLD if self.floor is not None:
                 self._listening.hold(self.floor)
             case Action.RELEASE if self.floor is not None:
@@ -336,7 +337,7 @@ class Session:
             status = "failed"
             if self.attachment is not None:
                 self.attachment.end(error)
-        if self._listening.lost(turn):
+        if self._listening.drafts.lost(turn):
             return
         if turn is self.floor:
             self.apply(Event.PLAYED_OUT if status == "completed" else Event.FAILED)
