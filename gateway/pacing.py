@@ -81,7 +81,9 @@ class PlayoutClock:
         self._paused_at = now
 
     def resume(self, now: float) -> None:
-        """The client plays on."""
+        """The client plays on. Nothing happens where it was not paused."""
+        if self._paused_at is None:
+            return
         self._base_at, self._paused_at = now, None
 
 

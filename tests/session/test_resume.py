@@ -109,6 +109,17 @@ async def test_a_full_house_still_lets_a_lost_client_back_in() -> None:
         assert ready.resumed is True
 
 
+async def test_a_newer_connection_does_not_turn_the_playout_clock_back() -> None:
+    async with stage([REPLY * 4]) as scene:
+        scene.send(SendText(text="Count."))
+        await scene.until(AudioFrame, n=40)
+        taken_over_s, n_before = scene.time(), len(scene.of(AudioFrame))
+        await scene.stop_reading()
+        await scene.start(wish(scene.session.session_id, scene.ready.resume_token, scene.frames[-1][1]))
+        await scene.until(AudioFrame, n=n_before + 3)
+        assert scene.time() - taken_over_s < 0.5
+
+
 async def test_a_client_whose_frames_are_not_kept_gets_the_place_of_its_old_session() -> None:
     async with stage([REPLY], settings={"session": {"max_sessions": 1}}) as scene:
         await scene.stop_reading()

@@ -94,3 +94,10 @@ def test_a_pause_stops_the_clock_and_resume_goes_on() -> None:
 
 def test_a_segments_first_frame_is_short() -> None:
     assert [frame_ms(n) for n in range(3)] == [20, 100, 100]
+
+
+def test_a_clock_that_was_not_paused_runs_on() -> None:
+    clock = PlayoutClock()
+    clock.sent(3000, 10)
+    clock.resume(12)
+    assert clock.played_ms(12) == 2000
