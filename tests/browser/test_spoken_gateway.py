@@ -72,6 +72,20 @@ def test_a_spoken_question_is_answered_and_a_second_one_takes_the_floor(binary: 
         assert page.complaints == []
 
 
+def test_a_speaker_who_goes_on_is_answered_as_a_whole(binary: str, tmp_path: Path) -> None:
+    sound = hum(tmp_path / "microphone.wav", [(0.6, 1.6), (2.7, 4.0)])  # goes on half a second after the reply began
+    with talking(binary, sound, **SCRIPTED, STRETTO_FAKE__HEARD=json.dumps(["Book a table", "for two, please."])) as page:
+        page.click("#talk")
+        page.wait_for("stretto.exchanges[1]?.marks.sound !== undefined", timeout_s=20)
+        first, second = page.evaluate("stretto.exchanges.slice(0, 2).map(exchange => [exchange.text, exchange.isSuperseded])")
+        assert first == ["Book a table", True]
+        assert second == ["Book a table for two, please.", False]
+        assert "You went on speaking" in page.evaluate("document.querySelector('.exchange:first-child .note').textContent")
+        assert page.evaluate("stretto.exchanges[0].history") == []
+        page.screenshot(PICTURES / "page-talking-merged.png")
+        assert page.complaints == []
+
+
 def test_a_held_button_is_answered_after_it_is_let_go(binary: str, tmp_path: Path) -> None:
     sound = hum(tmp_path / "microphone.wav", [(0.3, 1.0), (2.4, 3.0)])  # a pause that would end a turn
     with talking(binary, sound, **SCRIPTED, STRETTO_FAKE__HEARD=json.dumps([QUESTION, SECOND])) as page:
