@@ -199,3 +199,48 @@ def test_an_open_address_without_keys_does_not_start() -> None:
     done = start("--host", "0.0.0.0")
     assert done.returncode == 2
     assert "STRETTO_KEYS" in done.stderr
+
+
+def test_details_of_engines_are_for_those_who_have_a_key(keyed: Running) -> None:
+    with urllib.request.urlopen(f"{keyed.http_url}/readyz", timeout=10) as answer:
+        assert json.load(answer)["engines"] == {"llm": "ready", "tts": "ready"}
+    request = urllib.request.Request(f"{keyed.http_url}/readyz", headers={"Authorization": "Bearer alpha"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert json.load(answer)["engines"] == {"llm": "fake", "tts": "fake: fake"}
+
+
+@pytest.mark.parametrize("path", ["/v1/voice", "/v1/realtime", "/metrics"])
+def test_keys_cannot_be_guessed_over_http_any_faster(path: str) -> None:
+    with gateway({"STRETTO_SERVER__HANDSHAKES_PER_S": "3", "STRETTO_KEYS": "alpha"}) as running:
+        statuses = []
+        for number in range(8):
+            request = urllib.request.Request(running.http_url + path, headers={"Authorization": f"Bearer guess{number}"})
+            with pytest.raises(urllib.error.HTTPError) as caught:
+                urllib.request.urlopen(request, timeout=10)
+            statuses.append(caught.value.code)
+            caught.value.close()
+        assert statuses[:3] == [401, 401, 401]
+        assert 429 in statuses[3:]
+
+
+async def test_who_is_turned_away_is_counted(keyed: Running) -> None:
+    await refused(keyed, 401)
+    assert b'stretto_errors_total{code="unauthorized"}' in await asyncio.to_thread(scraped, keyed)
+
+
+def scraped(running: Running) -> bytes:
+    request = urllib.request.Request(f"{running.http_url}/metrics", headers={"Authorization": "Bearer alpha"})
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return bytes(answer.read())
+
+
+async def test_a_client_that_asks_only_when_the_server_drains_is_sent_away() -> None:
+    with gateway({"STRETTO_SERVER__DRAIN_S": "5"} | SLOW) as running:
+        async with peer(running.voice_url) as late, peer(running.voice_url, start={}) as busy:
+            await busy.send(type="text", text="Talk.")
+            await busy.until("audio")
+            running.process.send_signal(signal.SIGTERM)
+            await busy.until("going_away")
+            await late.send(type="session.start")
+            code, frames = await late.closed()
+            assert (code, [frame["code"] for frame in frames]) == (4004, ["going_away"])
