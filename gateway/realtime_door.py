@@ -30,8 +30,11 @@ class Guest(Struct, frozen=True, kw_only=True):
     rights: auth.Rights
 
 
-def enter(request: HTTPConnection, access: auth.Access, settings: Settings) -> Guest:
-    """Raises `ForbiddenOrigin`, `Unauthorized`, `UnsupportedSubprotocol`, `UnknownModel`."""
+def enter(request: HTTPConnection, access: auth.Access, settings: Settings, *, can_listen: bool = False) -> Guest:
+    """`can_listen`: whether this gateway takes audio in.
+
+    Raises `ForbiddenOrigin`, `Unauthorized`, `UnsupportedSubprotocol`, `UnknownModel`.
+    """
     headers, offers = request.headers, request.scope.get("subprotocols", [])
     auth.check_origin(access, headers.get("origin"), headers.get("host"))
     rights = auth.check_key(access, headers, offers, KEY_PREFIX)
@@ -41,7 +44,7 @@ def enter(request: HTTPConnection, access: auth.Access, settings: Settings) -> G
     model = request.query_params.get("model") or models[0]
     if model not in models:
         raise UnknownModel(f"The model {model[:80]!r} does not exist here; expected one of: {', '.join(models)}.")
-    codec = RealtimeCodec(secrets.token_hex(6), model, settings.realtime.message_bytes, settings.realtime.idle_s)
+    codec = RealtimeCodec(secrets.token_hex(6), model, settings.realtime.message_bytes, settings.realtime.idle_s, can_listen=can_listen)
     return Guest(codec=codec, subprotocol=SUBPROTOCOL if offers else None, rights=rights)
 
 

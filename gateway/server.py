@@ -162,7 +162,7 @@ class Gateway:
     async def _realtime(self, socket: WebSocket) -> None:
         try:
             self._check_rate(socket)
-            guest = realtime_door.enter(socket, self.access, self.settings)
+            guest = realtime_door.enter(socket, self.access, self.settings, can_listen=self.parts.ears is not None)
             self._check_room()
         except StrettoError as error:
             self.metrics.errors.labels(error.code).inc()

@@ -14,19 +14,23 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.codecs.realtime.echo import session_object
 from gateway.codecs.realtime.faults import Fault, Json, error_event, failure
+from gateway.codecs.realtime.fields import Fields
+from gateway.codecs.realtime.hearing import Hearing
 from gateway.codecs.realtime.items import write_item
-from gateway.codecs.realtime.overrides import Wishes
-from gateway.codecs.realtime.requests import Known, parse, read
+from gateway.codecs.realtime.overrides import RATE_HZ, Wishes
+from gateway.codecs.realtime.requests import Known, Request, parse, read
 from gateway.codecs.realtime.response import Response, Status
 from gateway.errors import CLOSE_BUG, CLOSE_DRAINING, CLOSE_IDLE, CLOSE_POLICY, CLOSE_SLOW_READER, StrettoError
 from gateway.events import (
     Ack,
     AudioFrame,
+    AudioIn,
     ClientEvent,
+    CommitInput,
     ErrorRaised,
     Interrupted,
     ItemAdded,
@@ -40,11 +44,15 @@ from gateway.events import (
     ServerEvent,
     SessionReady,
     SessionUpdated,
+    SpeechEnded,
+    SpeechStarted,
     StartSession,
     TextDelta,
     ToolCalled,
+    Transcribed,
     TurnDone,
     TurnStarted,
+    UpdateSession,
     UsageInfo,
 )
 
@@ -64,16 +72,17 @@ class Asked(Struct, kw_only=True):
     item: Json | None = None
     wishes: Wishes = {}
     fault: Fault | None = None
+    heard: Json | None = None
 
 
 class RealtimeCodec:
-    """`unique`: makes ids that no other connection has. `model`: the name the client knows the model by."""
+    """`unique`: makes ids that no other connection has. `model`: the name the client knows. `can_listen`: audio is taken in."""
 
     is_strict = False  # an error here ends some clients: slow down instead of dropping, forgive instead of closing
     can_resume = False
     opening = StartSession(output="audio", playout="clock", tool_flow="next_turn")
 
-    def __init__(self, unique: str, model: str, message_bytes: int, idle_s: float) -> None:
+    def __init__(self, unique: str, model: str, message_bytes: int, idle_s: float, *, can_listen: bool = False) -> None:
         self.message_bytes = message_bytes
         self.idle_s = idle_s
         self._unique = unique
@@ -84,6 +93,9 @@ class RealtimeCodec:
         self._voices: frozenset[str] = frozenset()
         self._has_spoken = False
         self._has_refused_audio = False
+        self._hearing = Hearing(is_available=can_listen)
+        if can_listen:
+            self.opening = structs.replace(self.opening, audio_in=AudioIn(rate_hz=RATE_HZ))
         self._n_events = 0
         self._n_messages = 0
         self._asked: dict[str, Asked] = {}
@@ -109,7 +121,9 @@ class RealtimeCodec:
             body = parse(frame)
             asked.event_id = body["event_id"] if isinstance(body.get("event_id"), str) else None
             asked.kind = body["type"] if isinstance(body.get("type"), str) else ""
-            request = read(body, self._known(), ref)
+            if self._hearing.is_available and asked.kind == "input_audio_buffer.append":
+                return [self._hearing.append(Fields(body))]
+            request = self._read(body, ref, asked)
         except Fault as fault:
             if fault.wire_code == "audio_input_not_supported":
                 if self._has_refused_audio:
@@ -121,6 +135,15 @@ class RealtimeCodec:
         asked.item, asked.wishes = request.item, request.wishes
         self._asked[ref] = asked
         return [] if request.event is None else [request.event]
+
+    def _read(self, body: Json, ref: str, asked: Asked) -> Request:
+        if self._hearing.is_available and asked.kind == "input_audio_buffer.commit":
+            return Request(event=CommitInput(id=ref))
+        request = read(body, self._known(), ref)
+        if isinstance(request.event, UpdateSession):
+            wishes, asked.heard = self._hearing.read(Fields(body).needed_object("session"))
+            return Request(event=structs.replace(request.event, **wishes))
+        return request
 
     def _known(self) -> Known:
         return Known(voice_id=self._voice_id, turn_of=self._turn_of, voice=self._settings.voice, has_spoken=self._has_spoken)
@@ -162,7 +185,7 @@ class RealtimeCodec:
                 if told["type"] == "conversation.item.added":
                     self._show(told["item"]["id"], response.modality)
                 yield told
-        elif turn is None:
+        elif turn is None or isinstance(event, Transcribed):
             yield from self._on_answer(event)
 
     def _must_wait(self, event: ServerEvent, turn: int) -> bool:
@@ -173,11 +196,17 @@ class RealtimeCodec:
     def _on_answer(self, event: ServerEvent) -> Iterator[Json]:
         asked = self._asked.pop(event.ref, None) if event.ref is not None else None
         match event:
+            case SpeechStarted() | SpeechEnded() | Transcribed():
+                yield from self._on_speech(event)
+            case ErrorRaised(code="asr_failed"):
+                pass  # an error ends some clients; speech that nobody understood is answered by nothing
             case ErrorRaised():
                 kind, event_id, fault = ("", None, None) if asked is None else (asked.kind, asked.event_id, asked.fault)
                 yield error_event(event, kind, event_id, fault, None if self._active is None else self._active.id)
             case SessionUpdated():
                 self._settings = event
+                if asked is not None and asked.heard is not None:
+                    self._hearing.shown = asked.heard
                 yield {"type": "session.updated", "session": self._session()}
             case ItemAdded() if asked is not None and asked.item is not None:
                 item = asked.item | {"id": event.item_id}
@@ -198,6 +227,12 @@ class RealtimeCodec:
                 yield {"type": "input_audio_buffer.cleared"}
             case _:
                 pass  # what this protocol does not tell: acks, and the announcement of a server that stops
+
+    def _on_speech(self, event: ServerEvent) -> Iterator[Json]:
+        for told in self._hearing.tell(event, next(reversed(self._items), None)):
+            if told["type"] == "conversation.item.added":
+                self._show(told["item"]["id"], None)
+            yield told
 
     def _on_started(self, event: TurnStarted) -> Iterator[Json]:
         asked = self._asked.pop(event.ref, None) if event.ref is not None else None
@@ -268,7 +303,7 @@ class RealtimeCodec:
             yield from self._events(event)
 
     def _session(self) -> Json:
-        return session_object(self._settings, self._session_id, self._model)
+        return session_object(self._settings, self._session_id, self._model, self._hearing.shown)
 
     def _show(self, item_id: str, modality: Literal["audio", "text"] | None) -> None:
         self._items[item_id] = modality

@@ -9,7 +9,7 @@ from gateway.events import SessionUpdated
 PCM: Json = {"type": "audio/pcm", "rate": RATE_HZ}
 
 
-def session_object(settings: SessionUpdated, session_id: str, model: str) -> Json:
+def session_object(settings: SessionUpdated, session_id: str, model: str, heard: Json) -> Json:
     """Settings as `session.created` and `session.updated` carry them."""
     return {
         "type": "realtime",
@@ -28,7 +28,7 @@ def session_object(settings: SessionUpdated, session_id: str, model: str) -> Jso
         "truncation": "auto",
         "prompt": None,
         "audio": {
-            "input": {"format": PCM, "transcription": None, "noise_reduction": None, "turn_detection": None},
+            "input": heard,
             "output": {"format": PCM, "voice": settings.voice, "speed": 1.0},
         },
     }

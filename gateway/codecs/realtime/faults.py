@@ -40,6 +40,7 @@ _ANYWHERE: dict[str, str] = {
     "unknown_voice": "invalid_value",
     "not_audio": "unsupported_content_type",
     "not_available": "audio_input_not_supported",
+    "input_empty": "input_audio_buffer_commit_empty",
 }
 _PARAMS: dict[str, str] = {
     "unknown_voice": "audio.output.voice",

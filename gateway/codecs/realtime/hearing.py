@@ -1,0 +1,149 @@
+"""The microphone's side of the protocol: audio in, who ends an utterance, and what is told of it.
+
+A `turn_detection` that is null means: the client's commits become items, and `response.create` asks for replies. Thresholds, paddings and
+eagerness are taken and shown; when a turn ends is decided by the gateway's own settings.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator
+from typing import Any
+
+from gateway.codecs.realtime.echo import PCM
+from gateway.codecs.realtime.faults import Fault, Json
+from gateway.codecs.realtime.fields import Fields
+from gateway.codecs.realtime.overrides import RATE_HZ, Wishes
+from gateway.events import AppendAudio, AudioIn, ServerEvent, SpeechEnded, SpeechStarted, Transcribed
+
+SERVER_VAD: Json = {
+    "type": "server_vad",
+    "threshold": 0.5,
+    "prefix_padding_ms": 300,
+    "silence_duration_ms": 500,
+    "idle_timeout_ms": None,
+    "create_response": True,
+    "interrupt_response": True,
+}
+SEMANTIC_VAD: Json = {"type": "semantic_vad", "eagerness": "auto", "create_response": True, "interrupt_response": True}
+_FORMATS: dict[str, tuple[AudioIn, Json]] = {
+    "audio/pcm": (AudioIn(rate_hz=RATE_HZ), PCM),
+    "pcm16": (AudioIn(rate_hz=RATE_HZ), PCM),
+    "audio/pcmu": (AudioIn(codec="g711u", rate_hz=8000), {"type": "audio/pcmu"}),
+    "g711_ulaw": (AudioIn(codec="g711u", rate_hz=8000), {"type": "audio/pcmu"}),
+    "audio/pcma": (AudioIn(codec="g711a", rate_hz=8000), {"type": "audio/pcma"}),
+    "g711_alaw": (AudioIn(codec="g711a", rate_hz=8000), {"type": "audio/pcma"}),
+}
+
+
+class Hearing:
+    """Of one connection. `shown` is the session object's `audio.input`."""
+
+    def __init__(self, *, is_available: bool) -> None:
+        self.is_available = is_available
+        self.shown: Json = {
+            "format": PCM,
+            "transcription": None,
+            "noise_reduction": None,
+            "turn_detection": SERVER_VAD if is_available else None,
+        }
+        self._appended_ms = 0.0
+        self._started_ms = 0
+        self._ended_ms = 0
+
+    def append(self, fields: Fields) -> AppendAudio:
+        """Audio of a message. Raises `Fault`."""
+        try:
+            data = base64.b64decode(fields.needed_text("audio"), validate=True)
+        except (binascii.Error, ValueError) as error:
+            raise Fault("audio is not base64; expected padded base64 of whole samples.", "invalid_value", "audio") from error
+        event = AppendAudio(data=data, pts_ms=self._appended_ms)
+        n_per_ms = RATE_HZ * 2 / 1000 if self.shown["format"]["type"] == "audio/pcm" else 8.0
+        self._appended_ms += len(data) / n_per_ms
+        return event
+
+    def read(self, session: Fields) -> tuple[Wishes, Json]:
+        """What a `session.update` asks of the microphone, as fields of UpdateSession, and `shown` once it is in force. Raises `Fault`."""
+        audio = session.object("audio")
+        given = Fields({}, "session.audio.input") if audio is None else audio.object("input") or Fields({}, "session.audio.input")
+        wishes: Wishes = {}
+        shown = dict(self.shown)
+        if not self.is_available:
+            return wishes, shown
+        for place, prefix in ((session, "input_audio_"), (given, "")):
+            if place.has(f"{prefix}format"):
+                wishes["audio_in"], shown["format"] = _format(place, f"{prefix}format")
+            if f"{prefix}transcription" in place.body:
+                transcription = place.object(f"{prefix}transcription")
+                shown["transcription"] = None if transcription is None else transcription.body
+                if transcription is not None and (language := transcription.text("language")):
+                    wishes["language"] = language
+            if "turn_detection" in place.body:
+                shown["turn_detection"] = _detection(place.object("turn_detection"), wishes)
+        return wishes, shown
+
+    def tell(self, event: ServerEvent, previous: str | None) -> Iterator[Json]:
+        """What the client is told of speech; `previous`: the newest item it knows."""
+        has_vad = self.shown["turn_detection"] is not None
+        match event:
+            case SpeechStarted():
+                self._started_ms = event.at_ms
+                if has_vad:
+                    yield {"type": "input_audio_buffer.speech_started", "audio_start_ms": event.at_ms, "item_id": event.item_id}
+            case SpeechEnded():
+                self._ended_ms = event.at_ms
+                if has_vad:
+                    yield {"type": "input_audio_buffer.speech_stopped", "audio_end_ms": event.at_ms, "item_id": event.item_id}
+            case Transcribed() if event.final and (event.text or not has_vad):
+                yield {"type": "input_audio_buffer.committed", "previous_item_id": previous, "item_id": event.item_id}
+                for kind in ("conversation.item.added", "conversation.item.done"):
+                    yield {"type": kind, "previous_item_id": previous, "item": _spoken(event.item_id)}
+                if self.shown["transcription"] is not None:
+                    yield from self._transcript(event)
+
+    def _transcript(self, event: Transcribed) -> Iterator[Json]:
+        """Partial texts change as more is heard, and this protocol's only grow: so it is told once, whole."""
+        part = {"item_id": event.item_id, "content_index": 0}
+        seconds = max(0, self._ended_ms - self._started_ms) / 1000
+        if event.text:
+            yield {"type": "conversation.item.input_audio_transcription.delta", **part, "delta": event.text}
+        usage = {"type": "duration", "seconds": seconds}
+        yield {"type": "conversation.item.input_audio_transcription.completed", **part, "transcript": event.text, "usage": usage}
+
+
+def _spoken(item_id: str | None) -> Json:
+    content = [{"type": "input_audio", "transcript": None}]
+    return {"id": item_id, "object": "realtime.item", "type": "message", "status": "completed", "role": "user", "content": content}
+
+
+def _format(fields: Fields, name: str) -> tuple[AudioIn, Json]:
+    value: Any = fields.body[name]  # Any: JSON
+    if isinstance(value, dict):
+        given = fields.needed_object(name)
+        value, rate = given.text("type") or "audio/pcm", given.number("rate")
+        if rate is not None and value == "audio/pcm" and rate != RATE_HZ:
+            raise Fault(f"{given.at('rate')} is {rate:.0f}; expected {RATE_HZ}.", "invalid_value", given.at("rate"))
+    if value not in _FORMATS:
+        raise Fault(
+            f"{fields.at(name)} is {str(value)[:40]!r}; expected audio/pcm, audio/pcmu or audio/pcma.", "invalid_value", fields.at(name)
+        )
+    return _FORMATS[value]
+
+
+def _detection(given: Fields | None, wishes: Wishes) -> Json | None:
+    """The turn detection in force, and what it means for the session."""
+    if given is None:
+        wishes.update(turn_detection="push_to_talk", auto_reply=False, allow_barge_in=True)
+        return None
+    kind = given.choice("type", ("server_vad", "semantic_vad")) or "server_vad"
+    shown = dict(SERVER_VAD if kind == "server_vad" else SEMANTIC_VAD)
+    for name in ("threshold", "prefix_padding_ms", "silence_duration_ms", "idle_timeout_ms"):
+        if name in shown and given.has(name):
+            shown[name] = given.number(name)
+    if "eagerness" in shown:
+        shown["eagerness"] = given.choice("eagerness", ("low", "medium", "high", "auto")) or "auto"
+    for name in ("create_response", "interrupt_response"):
+        shown[name] = given.flag(name) is not False
+    wishes.update(turn_detection="auto", auto_reply=shown["create_response"], allow_barge_in=shown["interrupt_response"])
+    return shown
