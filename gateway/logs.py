@@ -29,12 +29,24 @@ class JsonLines(logging.Formatter):
         return json.dumps(fields, ensure_ascii=False, default=str)
 
 
-class _NoDenials(logging.Filter):
-    """uvicorn logs an error for each refused handshake, with the query string in it; refusals are counted in metrics instead."""
+_OF_PEERS = (
+    "WebSocket",
+    "connection rejected",
+    "ASGI callable returned without completing handshake",  # so it calls every handshake that we answered with a status
+    "Invalid UTF-8 sequence received",
+    "Invalid HTTP request received",
+)
+
+
+class _NoPeers(logging.Filter):
+    """What strangers do is no fault of ours: uvicorn logs an error for each refused handshake, with the query string in it.
+
+    Refusals are counted in metrics instead.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         message = record.getMessage()
-        return "WebSocket" not in message and "connection rejected" not in message
+        return not any(words in message for words in _OF_PEERS)
 
 
 def configure(level: str, stream: TextIO | None = None) -> None:
@@ -44,5 +56,5 @@ def configure(level: str, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    logging.getLogger("uvicorn.error").addFilter(_NoDenials())
+    logging.getLogger("uvicorn.error").addFilter(_NoPeers())
     logging.getLogger("asyncio").setLevel(logging.WARNING)

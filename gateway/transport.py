@@ -1,7 +1,8 @@
 """The socket under the server: uvicorn's protocols with the bounds they lack, and a listener that does not delay small frames.
 
-Why each override is needed (uvicorn 0.50 to 0.54): no time limit on a half-sent request, no limit on header bytes, a 64 KiB write buffer
-that hides a slow reader, and a shutdown that closes every socket at once.
+Why each override is needed (uvicorn 0.50 to 0.54): no time limit on a half-sent request, none on a peer that does not read its answer or
+our close (such a socket stays for ever), no limit on header bytes, pings and fragments, a 64 KiB write buffer that hides a slow reader, and
+a shutdown that closes every socket at once.
 """
 
 from __future__ import annotations
@@ -17,12 +18,21 @@ from typing import Any, ClassVar, cast
 from uvicorn import Config, Server
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 from websockets.http11 import Request
 
+from gateway.admission import Rate
 from gateway.config import Settings
+from gateway.errors import CLOSE_POLICY
 
 REQUEST_S = 10.0  # a request's headers; a phone on a bad network needs two or three seconds
+RESPONSE_S = 60.0  # for one HTTP answer; the page's largest file takes a bad phone ten
 HEADER_BYTES = 16_384
+CLOSE_S = 3.0  # for the peer's answer to our close frame
+LINGER_S = 5.0  # then for what it has not taken; the conversation is over
+FRAGMENTS = 1024  # of one message; 15 MiB in pieces of 16 KiB
+PINGS_PER_S = 20.0  # a peer's own keepalive needs one in seconds
+SLICE_BYTES = 4096  # read at once; a read of 256 KiB of empty frames held the loop for 200 ms
 WRITE_BUFFER_BYTES = 8192  # 170 ms of 24 kHz pcm16: back-pressure is felt before it is heard
 SEND_BUFFER_BYTES = 32_768
 NOTSENT_BYTES = 16_384
@@ -39,6 +49,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().connection_made(transport)
         self._header_bytes = 0
         self._header_timer: asyncio.TimerHandle | None = self.loop.call_later(REQUEST_S, transport.abort)
+        self._response_timer: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
         if self._header_timer is not None:
@@ -52,7 +63,18 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._done_with_headers()
+        self._expect_response()
         super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        self._done_with_response()
+        if self.pipeline:
+            self._expect_response()
+        super().on_response_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        self._done_with_response()  # from here on the connection is the WebSocket protocol's
+        super().handle_websocket_upgrade()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -62,7 +84,17 @@ class BoundedHttp(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._done_with_headers()
+        self._done_with_response()
         super().connection_lost(exc)
+
+    def _expect_response(self) -> None:
+        self._done_with_response()
+        self._response_timer = self.loop.call_later(RESPONSE_S, self.transport.abort)
+
+    def _done_with_response(self) -> None:
+        if self._response_timer is not None:
+            self._response_timer.cancel()
+            self._response_timer = None
 
     def _done_with_headers(self) -> None:
         if self._header_timer is not None:
@@ -71,14 +103,57 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 class PromptWebSocket(WebSocketsSansIOProtocol):
-    """WebSocket whose writer feels the peer's reading within a few frames. `message_bytes`: path -> its bound, where it has its own."""
+    """WebSocket whose writer feels the peer's reading within a few frames, and whose end does not depend on the peer.
+
+    `message_bytes`: path -> its bound, where it has its own.
+    """
 
     message_bytes: ClassVar[Mapping[str, int]] = {}
+    _linger: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         stream = cast("asyncio.Transport", transport)  # uvloop's transports do not inherit from asyncio's
         stream.set_write_buffer_limits(high=WRITE_BUFFER_BYTES)
+        self.close_timeout = CLOSE_S
+        self._pings = Rate(PINGS_PER_S, self.loop.time())
+
+    def data_received(self, data: bytes) -> None:
+        """In slices, so that a flood is noticed before all of it is taken apart."""
+        for at in range(0, len(data), SLICE_BYTES):
+            super().data_received(data[at : at + SLICE_BYTES])
+            if self.transport.is_closing():
+                return
+
+    def handle_ping(self) -> None:
+        """Answer, but not a flood of them."""
+        if self._pings.take(self.loop.time()):
+            super().handle_ping()
+        else:
+            self._refuse(f"more than {PINGS_PER_S:.0f} pings a second")
+
+    def handle_cont(self, event: Frame) -> None:
+        """Take a fragment; empty ones would never reach the bound in bytes."""
+        if len(self.frames) < FRAGMENTS:
+            super().handle_cont(event)
+        else:
+            self._refuse(f"more than {FRAGMENTS} fragments")
+
+    def on_task_complete(self, task: asyncio.Task[None]) -> None:
+        """The conversation is over: so is the socket, soon, whether its peer reads or not."""
+        super().on_task_complete(task)
+        if not self.disconnected:
+            self._linger = self.loop.call_later(LINGER_S, self.transport.abort)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._linger is not None:
+            self._linger.cancel()
+        super().connection_lost(exc)
+
+    def _refuse(self, reason: str) -> None:
+        if not self.close_sent:
+            self.conn.fail(CLOSE_POLICY, reason)
+            self.handle_parser_exception()
 
     def handle_connect(self, event: Request) -> None:
         """Each door has its own bound on messages; uvicorn knows one for all."""

@@ -29,6 +29,12 @@ class HastySpeaker:
     def played_ms(self, turn: int) -> float:
         return self._played_ms.get(turn, 0.0)
 
+    def pause(self, turn: int) -> None:
+        pass
+
+    def resume(self, turn: int) -> None:
+        pass
+
     def stop(self, turn: int) -> None:
         pass
 

@@ -89,7 +89,7 @@ ROOMS: dict[str, Room] = {
     ),
     "gateway.logs": Room(3),
     "gateway.tls": Room(3),
-    "gateway.transport": Room(3),  # uvicorn's protocols with the bounds they lack
+    "gateway.transport": Room(3, ("gateway.admission",)),  # uvicorn's protocols with the bounds they lack
     "gateway.monitor": Room(3, (*RULES, "engine.api", "engine.warm_up", "gateway.metrics")),
     "gateway.realtime_door": Room(3, RULES),  # who may come in by /v1/realtime, before the upgrade
     "gateway.connection": Room(3, (*RULES, "gateway.session", "gateway.sessions", "gateway.outbox", "gateway.metrics")),
