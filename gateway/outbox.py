@@ -1,7 +1,7 @@
 """The numbered frames of one session on their way to the socket: two lanes, so that control overtakes unsent audio.
 
 Owned by the session, read by one connection at a time. Bounded: audio by the pacing clock and by `slow_reader_s` (a frame that
-waited longer means a reader slower than real time), control by `MAX_WAITING` frames. Putting never waits.
+waited longer means a reader slower than real time), control by `MAX_WAITING` frames and `WAITING_BYTES`. Putting never waits.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+
+import msgspec
 
 from gateway.errors import SlowReader, Superseded
 from gateway.events import (
@@ -26,9 +28,12 @@ from gateway.events import (
 from gateway.metrics import Metrics
 
 MAX_WAITING = 4096  # control frames; a reply of 512 tokens needs fewer than 1,000
+WAITING_BYTES = 2 * 1024 * 1024  # of them; what a client has echoed while it does not read (settings, items) is up to 64 KiB a frame
 REPLAY_BYTES = 256 * 1024  # sent frames kept for a resume: over two seconds of pcm16 and all text around it
 REPLAY_FRAMES = 512
-_FRAME_BYTES = 200  # what a frame without audio weighs, about
+_FRAME_BYTES = 200  # what a frame weighs besides its content, about
+
+_encoder = msgspec.msgpack.Encoder()
 
 _BEHIND_AUDIO = (AudioFrame, SegmentAudio, SegmentDone, ReplyDone, Heard, TurnDone)
 """Keep their place among a turn's audio; everything else overtakes."""
@@ -50,6 +55,7 @@ class Outbox:
         self._again: deque[tuple[int, ServerEvent]] = deque()
         self._sent: deque[tuple[int, ServerEvent]] = deque()
         self._sent_bytes = 0
+        self._control_bytes = 0
         self._seq = 0
         self._dropped: set[int] = set()
         self._filled = asyncio.Event()
@@ -73,8 +79,10 @@ class Outbox:
         if isinstance(event, ErrorRaised):
             self._metrics.errors.labels(event.code).inc()
         lane = self._audio if isinstance(event, _BEHIND_AUDIO) else self._control
-        if len(lane) >= MAX_WAITING:
-            raise SlowReader(f"More than {MAX_WAITING} frames wait for this client; expected it to read.")
+        if len(lane) >= MAX_WAITING or self._control_bytes > WAITING_BYTES:
+            raise SlowReader(f"{len(lane)} frames wait for this client; expected it to read.")
+        if lane is self._control:
+            self._control_bytes += _weight(event)
         lane.append((self._now(), event))
         self._filled.set()
 
@@ -96,6 +104,8 @@ class Outbox:
                 if waited_s > self._slow_reader_s:  # the frame stays: the client may come back for it
                     raise SlowReader(f"A frame waited {waited_s:.1f} s for this client; expected at most {self._slow_reader_s:.0f} s.")
                 lane.popleft()
+                if lane is self._control:
+                    self._control_bytes -= _weight(event)
                 self._seq += 1
                 self._remember(self._seq, event)
                 return self._seq, event
@@ -110,6 +120,7 @@ class Outbox:
         """
         self._dropped.add(turn)
         self._control = deque((at, event) for at, event in self._control if _may_leave(event, turn))
+        self._control_bytes = sum(_weight(event) for _, event in self._control)
         self._audio = deque((at, event) for at, event in self._audio if _may_leave(event, turn))
         self._again = deque((seq, event) for seq, event in self._again if _may_leave(event, turn))
 
@@ -149,4 +160,4 @@ def _may_leave(event: ServerEvent, turn: int) -> bool:
 
 
 def _weight(event: ServerEvent) -> int:
-    return _FRAME_BYTES + len(event.data) if isinstance(event, AudioFrame) else _FRAME_BYTES
+    return _FRAME_BYTES + (len(event.data) if isinstance(event, AudioFrame) else len(_encoder.encode(event)))

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from gateway.errors import Superseded
 from gateway.events import Pong
@@ -77,7 +78,7 @@ async def test_of_two_sockets_that_race_for_a_session_the_last_one_has_it(runnin
 
 
 async def test_a_reader_that_was_just_woken_leaves_the_frame_to_the_newer_one() -> None:
-    outbox = Outbox(Metrics(), asyncio.get_running_loop().time, 10)
+    outbox = Outbox(Metrics(CollectorRegistry()), asyncio.get_running_loop().time, 10)
     async with asyncio.TaskGroup() as tasks:
         old = tasks.create_task(refused(outbox), name="old reader")
         await asyncio.sleep(0)
