@@ -88,7 +88,7 @@ def check_key(rules: Access, headers: Mapping[str, str], subprotocols: Sequence[
         return FULL_RIGHTS
     key = _bearer(headers.get("authorization", "")) or headers.get("api-key", "").strip() or None
     if key is None:
-        key = next((offer.removeprefix(prefix) for offer in subprotocols if offer.startswith(prefix)), None)
+        key = next((offer.removeprefix(prefix) for offer in subprotocols if offer.startswith(prefix)), None) or None
     if key is None:
         raise Unauthorized(f"No key; expected `Authorization: Bearer KEY`, or from a browser the subprotocol `{prefix}KEY`.")
     digest = hashlib.sha256(key.encode("utf-8", "replace")).digest()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -302,7 +302,8 @@ def _explain(message: str, tree: Mapping[str, Any]) -> str:
     got: Any = tree
     for part in section.split("."):
         got = got.get(part) if isinstance(got, Mapping) else None
-    return f"{section}: {fault[:1].lower()}{fault[1:]}; got {got!r}"
+    is_secret = section.rpartition(".")[2] in ("key", "keys")
+    return f"{section}: {fault[:1].lower()}{fault[1:]}" + ("" if is_secret else f"; got {got!r}")
 
 
 def _fields_of(section: str) -> tuple[str, ...]:
@@ -328,6 +329,7 @@ def _choices_of(section: str) -> tuple[str, ...]:
     return get_args(choices[0]) or choices
 
 
+_KEY = re.compile(r"[\x21-\x7e]+")
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -343,6 +345,7 @@ def _check_pairs(settings: Settings) -> None:
         raise ConfigError("server.tls_certificate and server.tls_key go together; got only one of them")
     if session.text_bytes >= session.message_bytes:
         raise ConfigError(f"session.text_bytes ({session.text_bytes}) must be smaller than session.message_bytes ({session.message_bytes})")
+    _check_keys((*server.keys, *(key.key for key in settings.keys.values())))
     _check_waits(settings.endpointing)
     for name, key in settings.keys.items():
         if key.persona and key.persona not in settings.personas:
@@ -353,6 +356,13 @@ def _check_pairs(settings: Settings) -> None:
             f"session.context_tokens ({session.context_tokens}) + turn.max_tokens ({settings.turn.max_tokens}) must fit into "
             f"llm.context_tokens ({settings.llm.context_tokens})"
         )
+
+
+def _check_keys(keys: Sequence[str]) -> None:
+    """They travel in headers. An empty one, as a template without its value leaves it, would let everyone in. No message shows one."""
+    for key in keys:
+        if not _KEY.fullmatch(key):
+            raise ConfigError(f"a key in server.keys or [keys] has {len(key)} characters; expected one or more of visible ASCII, no spaces")
 
 
 def _check_waits(waits: EndpointingSettings) -> None:

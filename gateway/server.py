@@ -350,7 +350,8 @@ def _banner(settings: Settings, engines: Engines, port: int, is_tls: bool) -> No
     _say(f"Stretto on {'https' if is_tls else 'http'}://{_shown_host(settings.server.host)}:{port}/")
     for note in engines.notes:
         _say(f"  {note}")
-    who = f"{len(settings.server.keys)} key(s)" if settings.server.keys else "no key: everyone who reaches this address may talk"
+    n_keys = len(settings.server.keys) + len(settings.keys)
+    who = f"{n_keys} key(s)" if n_keys else "no key: everyone who reaches this address may talk"
     _say(f"  access: {who}; at most {settings.session.max_sessions} conversations")
 
 

@@ -64,3 +64,9 @@ def test_a_wrong_or_missing_key_is_refused_without_showing_it(headers: dict[str,
     with pytest.raises(Unauthorized) as caught:
         check_key(KEYED, headers, offers, PREFIX)
     assert "gamma" not in str(caught.value)
+
+
+def test_an_empty_key_opens_nothing() -> None:
+    rules = access(("",), (), ())
+    with pytest.raises(Unauthorized):
+        check_key(rules, {}, ["stretto-key."], "stretto-key.")

@@ -138,3 +138,18 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 def test_a_value_where_a_section_belongs_is_told() -> None:
     with pytest.raises(ConfigError, match="server"):
         load(None, {"STRETTO_SERVER__PORT": "1"}, {"server": 3})
+
+
+@pytest.mark.parametrize(
+    "tree", [{"server": {"keys": ["secret", ""]}}, {"keys": {"a": {"key": "se cret"}}}, {"server": {"keys": ["sécret"]}}]
+)
+def test_a_key_that_no_header_can_carry_is_told_and_not_shown(tree: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="visible ASCII") as caught:
+        check(tree)
+    assert "cret" not in str(caught.value)
+
+
+def test_a_wrong_type_shows_no_key() -> None:
+    with pytest.raises(ConfigError, match=r"server.keys: expected") as caught:
+        check({"server": {"keys": ["secret", 7]}})
+    assert "secret" not in str(caught.value)
