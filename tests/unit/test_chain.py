@@ -9,7 +9,18 @@ from itertools import pairwise
 
 import pytest
 
-from engine.api import EngineBusy, EngineError, EngineNotReady, EngineStalled, SpeechChunk, Style, Synthesis, Synthesizer, VoiceUnavailable
+from engine.api import (
+    EngineBusy,
+    EngineError,
+    EngineNotReady,
+    EngineSetupError,
+    EngineStalled,
+    SpeechChunk,
+    Style,
+    Synthesis,
+    Synthesizer,
+    VoiceUnavailable,
+)
 from engine.audio import peak
 from engine.settings import EdgeSettings
 from engine.tts.chain import VoiceChain
@@ -265,3 +276,26 @@ async def test_segments_at_once_do_not_mix(chain: VoiceChain, first: ToneVoice) 
     results = await asyncio.gather(*(collect(chain, ask(text)) for text in texts))
     assert [heard(chunks) for chunks in results] == [[tone_of(word) for word in words_of(text)] for text in texts]
     assert all(peak(chunk.pcm) <= 1.0 for chunks in results for chunk in chunks)
+
+
+class SlowStarter(ToneVoice):
+    """Starts after a while, or not at all."""
+
+    async def start(self) -> None:
+        await asyncio.sleep(0.05)
+        await super().start()
+
+
+class Broken(ToneVoice):
+    async def start(self) -> None:
+        raise EngineSetupError("no voice file")
+
+
+async def test_a_start_that_fails_leaves_none_at_it() -> None:
+    slow = SlowStarter("slow")
+    chain = VoiceChain([slow, Broken("broken")])
+    with pytest.raises(EngineSetupError, match="no voice file"):
+        await chain.start()
+    await chain.close()
+    await asyncio.sleep(0.1)
+    assert not slow.is_ready

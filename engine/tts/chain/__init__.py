@@ -64,7 +64,13 @@ class VoiceChain:
         self.observer = observer
 
     async def start(self) -> None:
-        await asyncio.gather(*(engine.start() for engine in self._engines.values()))
+        """All of them side by side. Raises the first one's error, and leaves none of the others at it."""
+        try:
+            async with asyncio.TaskGroup() as starts:
+                for name, engine in self._engines.items():
+                    starts.create_task(engine.start(), name=f"start {name}")
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from group
 
     async def close(self) -> None:
         await asyncio.gather(*(engine.close() for engine in self._engines.values()))
