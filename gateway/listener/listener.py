@@ -26,6 +26,7 @@ from gateway.metrics import ListeningMetrics
 FRAME_MS = 32  # of the detector
 TICK_S = 0.05  # how often an open utterance is looked after
 STALL_S = 3.0  # a detector that says nothing for so long may not keep an utterance open
+AHEAD_MS = 1500.0  # of unjudged audio in the detector; it drops what is more than 2 s
 SLACK_MS = 4000  # tape behind an utterance: the detector's backlog, and the pause that ends it
 TAIL_MS = 300.0  # silence left behind an utterance; recognizers misread words cut at their last sound
 SHORTEST_MS = 100.0  # of a push-to-talk utterance
@@ -68,6 +69,7 @@ class Listener:
         self._is_muted = False
         self._heard_s = now()
         self._dropped_ms = 0
+        self._fed_ms = self._heard_ms = 0.0  # what the detector was given, and has judged
         self._read_to_ms = 0.0
         self._readings: Readings
 
@@ -154,7 +156,8 @@ class Listener:
     async def _hear(self) -> None:
         async with aclosing(self._ears.detector.frames(self._stream_id)) as frames:
             async for frame in frames:
-                self._heard_s = self._now()
+                self._heard_s, self._heard_ms = self._now(), frame.pts_ms + FRAME_MS
+                self._feed_detector()
                 if self._mode == "push_to_talk":
                     continue  # the detector hears all the same, so that its clock is ours when the mode changes
                 self._act(self._endpointer.hear(frame.pts_ms, FRAME_MS, frame.probability))
@@ -208,11 +211,23 @@ class Listener:
                 return len(pcm) / BYTES_PER_MS
 
     def _feed(self, pcm: bytes) -> None:
-        needed_from_ms = None if self._open is None else self._open.from_ms
+        needed_from_ms = self._fed_ms if self._open is None else min(self._fed_ms, self._open.from_ms)
         lost_ms = self._tape.append(pcm, needed_from_ms=needed_from_ms)
         if lost_ms:
             self._metrics.audio_dropped.labels("too_long").inc(lost_ms / 1000)
-        self._ears.detector.feed(self._stream_id, pcm)
+        self._feed_detector()
+
+    def _feed_detector(self) -> None:
+        """Give the detector what it can take: a client that sends a recording at once is heard all the same, only faster."""
+        begin_ms, end_ms = self._tape.begin_ms, self._tape.end_ms
+        if self._fed_ms < begin_ms:  # forgotten before it was heard
+            self._fed_ms = self._heard_ms = begin_ms
+            self._ears.detector.reset(self._stream_id, int(begin_ms))
+        until_ms = min(end_ms, self._heard_ms + AHEAD_MS)
+        if until_ms <= self._fed_ms:
+            return
+        self._ears.detector.feed(self._stream_id, self._tape.cut(self._fed_ms, until_ms))
+        self._fed_ms = until_ms
         dropped_ms = self._ears.detector.dropped_ms(self._stream_id)
         if dropped_ms > self._dropped_ms:
             self._metrics.audio_dropped.labels("behind").inc((dropped_ms - self._dropped_ms) / 1000)
@@ -229,7 +244,7 @@ class Listener:
                 case EndLikely():
                     self._on_likely(self._open, decision.at_ms)
                 case ScoreWanted():
-                    self._readings.score(self._open, self._tape.cut(self._open.from_ms), self._on_score)
+                    self._readings.score(self._open, self._tape.cut(self._open.from_ms, self._heard_ms), self._on_score)
                 case SpeechResumed():
                     self._readings.forget_pause(self._open)
                     self._owner.on_speech_resumed(self._open.number)
@@ -256,8 +271,7 @@ class Listener:
         """Ask for a partial text when enough was said since the last one."""
         is_due = spoken_until_ms - max(utterance.read_until_ms, utterance.from_ms) >= self._hearing.partial_ms
         if is_due and not utterance.is_read and not utterance.is_paused:
-            until_ms = self._tape.end_ms
-            pcm = self._tape.cut(utterance.from_ms)
+            pcm, until_ms = self._tape.cut(utterance.from_ms, self._heard_ms), self._heard_ms
             self._readings.read_partial(utterance, pcm, until_ms, self.language, self._on_partial)
 
     def _on_partial(self, utterance: OpenUtterance) -> None:
@@ -269,7 +283,7 @@ class Listener:
         self._readings.begin_pause(utterance)
         if utterance.covers(at_ms):
             self._tell_likely(utterance, utterance.partial)
-        pcm = self._tape.cut(utterance.from_ms)
+        pcm = self._tape.cut(utterance.from_ms, self._heard_ms)
         self._readings.read_closing(utterance, pcm, self.language, self._on_closing)
 
     def _on_closing(self, utterance: OpenUtterance, text: str) -> None:

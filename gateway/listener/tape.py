@@ -23,6 +23,11 @@ class Tape:
         self._begin_bytes = 0  # stream position of the first byte kept
 
     @property
+    def begin_ms(self) -> float:
+        """Where the audio that is kept begins."""
+        return self._begin_bytes / BYTES_PER_MS
+
+    @property
     def end_ms(self) -> float:
         """How long the stream is."""
         return (self._begin_bytes + len(self._pcm)) / BYTES_PER_MS
@@ -47,8 +52,8 @@ class Tape:
 
     def cut(self, from_ms: float, to_ms: float | None = None) -> bytes:
         """The audio between two moments, as far as it is kept."""
-        start = max(0, int(from_ms) * BYTES_PER_MS - self._begin_bytes)
-        end = len(self._pcm) if to_ms is None else max(0, int(to_ms) * BYTES_PER_MS - self._begin_bytes)
+        start = max(0, round(from_ms * BYTES_PER_MS / 2) * 2 - self._begin_bytes)
+        end = len(self._pcm) if to_ms is None else max(0, round(to_ms * BYTES_PER_MS / 2) * 2 - self._begin_bytes)
         return bytes(self._pcm[start:end])
 
 

@@ -221,6 +221,20 @@ async def test_a_stalled_network_gives_no_silence_twice() -> None:
         assert scene.notes.value("ended") == pytest.approx(2500, abs=64)
 
 
+async def test_a_recording_sent_at_once_is_heard_whole() -> None:
+    async with listening(("One.", "Two.", "Three.")) as scene:
+        for _ in range(3):
+            for data, n in ((SOUND, 100), (SILENCE, 60)):
+                for _ in range(n):
+                    scene.listener.take(AppendAudio(data=data, pts_ms=scene.pts_ms))
+                    scene.pts_ms += 20
+        await asyncio.sleep(2)
+        assert [utterance.text for utterance in scene.notes.utterances] == ["One.", "Two.", "Three."]
+        assert [utterance.at_ms for utterance in scene.notes.utterances] == pytest.approx([2000, 5200, 8400], abs=32)
+        lengths_ms = [len(request.pcm) / 32 for request in scene.recognizer.requests]  # type: ignore[attr-defined]  # the scripted one
+        assert max(lengths_ms) < 2600, "no reading holds what was said after its pause"
+
+
 async def test_audio_faster_than_real_time_is_bounded_and_still_understood() -> None:
     async with listening(settings={"endpointing": {"longest_utterance_s": 5.0}}) as scene:
         for _ in range(20 * 50):
