@@ -25,6 +25,7 @@ class PlayoutClock:
         self.sent_ms = 0.0
         self.reported = False
         self.final = False
+        self._told_ms = 0.0  # by the last report; the base may be our own estimate
         self._base_ms = 0.0
         self._base_at: float | None = None
         self._paused_at: float | None = None
@@ -48,9 +49,10 @@ class PlayoutClock:
         """
         if isinstance(played_ms, bool) or not isinstance(played_ms, int | float) or math.isnan(played_ms) or played_ms < 0:
             return False
-        if self.reported and played_ms < self._base_ms:
+        if self.reported and played_ms < self._told_ms:
             return False
-        self._base_ms, self._base_at = min(float(played_ms), self.sent_ms), now
+        self._told_ms = min(float(played_ms), self.sent_ms)
+        self._base_ms, self._base_at = self._told_ms, now
         self.reported = True
         self.final = final
         return True

@@ -111,6 +111,8 @@ class Turn:
     def stop(self, reason: InterruptReason) -> None:
         """Stop everything of this turn that is still to leave, at once, and tell the client. The caller cancels the task."""
         self.is_stopped = True
+        if self._speaker is not None:
+            self._speaker.clock.pause(self._parts.now())  # the client empties its player: nothing more of it is heard
         self._parts.model.cancel(self.request_id)
         self._wording.stop()
         self._gate.drop(self.number)
@@ -198,7 +200,7 @@ class Turn:
         return self._asking.kept_ids(raw_end)
 
     def _move_clock(self) -> None:
-        if self._speaker is None:
+        if self._speaker is None or self.is_stopped:
             return
         if self._is_held or self._is_detached:
             self._speaker.clock.pause(self._parts.now())

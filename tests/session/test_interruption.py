@@ -41,6 +41,7 @@ async def test_text_while_a_reply_plays_interrupts_it_and_is_answered() -> None:
     async with stage([LONG, "Sure."]) as scene:
         scene.send(SendText(text="Tell me a lot."))
         await scene.until(AudioFrame, n=5)
+        await asyncio.sleep(0.5)  # a few words are heard
         interrupted_at = scene.time()
         scene.send(SendText(id="b", text="Stop, something else."))
         await scene.until(TurnDone, 2)
@@ -186,3 +187,17 @@ async def test_an_interruption_at_any_moment_keeps_every_promise(seed: int) -> N
         texts = [item.text for item in scene.session.history]
         assert "" not in texts
         assert "..." not in texts
+
+
+@pytest.mark.parametrize("reports", [False, True])
+async def test_without_the_clients_last_word_no_more_counts_as_heard_than_until_the_interruption(reports: bool) -> None:
+    async with stage([LONG]) as scene:
+        scene.send(SendText(text="Tell me a lot."))
+        await scene.until(AudioFrame)
+        if reports:
+            scene.report(1, 0)
+        await asyncio.sleep(0.3)
+        scene.send(Cancel())
+        heard = await scene.until(Heard)
+        assert heard.heard_ms == pytest.approx(300, abs=1)
+        assert scene.audio_ms(1) > 1000, "more was sent ahead than heard"

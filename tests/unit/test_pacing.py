@@ -101,3 +101,14 @@ def test_a_clock_that_was_not_paused_runs_on() -> None:
     clock.sent(3000, 10)
     clock.resume(12)
     assert clock.played_ms(12) == 2000
+
+
+def test_a_report_corrects_our_estimate_of_a_player_that_stands_still() -> None:
+    clock = PlayoutClock()
+    clock.sent(1000, 0.0)
+    clock.report(100, 0.1)
+    clock.pause(0.4)
+    assert clock.played_ms(5.0) == pytest.approx(400)
+    assert clock.report(250, 0.45), "less than we believed, and not less than the client has said"
+    assert clock.played_ms(5.0) == pytest.approx(250)
+    assert not clock.report(200, 0.5), "but a client never goes back behind its own word"
