@@ -15,6 +15,7 @@ _SLOW_RTF = 0.8  # from here on the wait for a next segment's first sound may be
 _USEFUL = 1.5  # two at once may each take so many times as long; at 2.0 nothing is gained
 _SHORTEST_S = 1.0  # of audio; the wait for the first sound says too much about a shorter one
 _NEW = 0.3  # weight of the newest segment: a voice's pace changes with its load within a minute
+_SPARE_MS = 160.0  # sound comes in pieces of about 100 ms, and a frame waits for a whole one
 _LONGEST_HOLD_MS = 1500  # of audio; a listener who hears nothing for longer thinks that we have gone
 
 
@@ -47,7 +48,14 @@ class VoicePace:
         """How many segments may be made or being made and not sent yet."""
         return _SLOW_AHEAD if self.rtf(voice) > _SLOW_RTF else AHEAD
 
-    def hold_ms(self, voice: str, audio_ms: float) -> float:
-        """Audio to have before a segment of about `audio_ms` begins, so that it is heard without a gap; 0 for a voice in real time."""
+    def hold_ms(self, voice: str, audio_ms: float, made_ms: float, ahead_ms: float) -> float:
+        """How much of a segment of about `audio_ms` to have before it begins, so that it is heard without a gap; 0 to begin now.
+
+        `made_ms` of it is there, and `ahead_ms` still plays in front of it. Where these do not last, waiting until they are played out
+        would not help: the pause comes anyway, and is long enough when the segment begins with what it lacks.
+        """
         rtf = self.rtf(voice)
-        return min(_LONGEST_HOLD_MS, (1 - 1 / rtf) * audio_ms) if rtf > 1.0 else 0.0
+        if rtf <= 1.0:
+            return 0.0
+        lacks_ms = min(_LONGEST_HOLD_MS, (1 - 1 / rtf) * audio_ms + _SPARE_MS)
+        return lacks_ms if made_ms + ahead_ms / rtf < lacks_ms else 0.0

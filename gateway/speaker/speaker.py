@@ -241,10 +241,10 @@ class Speaker:
 
     async def _hold(self, track: Track) -> None:
         """A voice slower than real time first makes what the listener would run short of."""
-        hold_ms = self._pace.hold_ms(track.choice.voice, self._length_ms(track))
-        ahead_ms = self.clock.sent_ms - self.clock.played_ms(self._now())
-        if hold_ms > ahead_ms:
-            await track.made((hold_ms - ahead_ms) * self._bytes_per_ms)
+        made_ms, ahead_ms = track.made_bytes / self._bytes_per_ms, self.clock.sent_ms - self.clock.played_ms(self._now())
+        hold_ms = self._pace.hold_ms(track.choice.voice, self._length_ms(track), made_ms, ahead_ms)
+        if hold_ms > 0:
+            await track.made(hold_ms * self._bytes_per_ms)
 
     def _send(self, track: Track, sound: Sound) -> None:
         settings, now = self._settings, self._now()

@@ -18,7 +18,7 @@ from gateway.events import AudioFrame, ClientEvent, ReportPlayout, ServerEvent, 
 from gateway.metrics import Metrics
 from gateway.session import Attachment, Session
 from gateway.sessions import Sessions
-from gateway.speaker import Encoding
+from gateway.speaker import Encoding, VoicePace
 from gateway.speech.markup import DEFAULT
 from gateway.turn import Parts
 from gateway.voice_watch import VoiceWatch
@@ -98,6 +98,7 @@ async def stage(
     ears: Ears | None = None,
     voices: Synthesizer | None = None,
     encoding: Encoding | None = None,
+    pace: VoicePace | None = None,
 ) -> AsyncIterator[Stage]:
     """A running session store with one started session. `voices`: others than the one scripted `voice`."""
     tree = config.check(settings or {})
@@ -108,7 +109,15 @@ async def stage(
     loop = asyncio.get_running_loop()
     metrics = Metrics(CollectorRegistry())
     parts = Parts(
-        model=model, voices=voices or voice, metrics=metrics, settings=tree, rules=DEFAULT, now=loop.time, ears=ears, encoding=encoding
+        model=model,
+        voices=voices or voice,
+        metrics=metrics,
+        settings=tree,
+        rules=DEFAULT,
+        now=loop.time,
+        ears=ears,
+        encoding=encoding,
+        pace=pace or VoicePace(),
     )
     able: object = voices
     if isinstance(able, Observable):
