@@ -149,7 +149,7 @@ def prompt_messages(items: Iterable[Item]) -> Iterator[Message]:
 
 def estimate_tokens(text: str) -> int:
     """Tokens of a message, on the safe side, without a tokenizer."""
-    n_wide = sum(1 for char in text if ord(char) >= _WIDE_FROM)
+    n_wide = 0 if text.isascii() else sum(1 for char in text if ord(char) >= _WIDE_FROM)
     return n_wide + (len(text) - n_wide + 2) // 3 + MESSAGE_OVERHEAD_TOKENS
 
 
