@@ -29,7 +29,7 @@ from engine.fake import ScriptedModel, ScriptedVoice
 from engine.fake_listening import ScriptedDetector, ScriptedEndOfTurn
 from gateway import config
 from gateway.admission import Admission
-from gateway.events import AppendAudio, AudioFrame, AudioIn, Cancel, StartSession, Transcribed, TurnDone, TurnStarted
+from gateway.events import AppendAudio, AudioFrame, AudioIn, Cancel, StartSession, TextDelta, Transcribed, TurnDone, TurnStarted
 from gateway.metrics import Metrics
 from gateway.session import Session
 from gateway.sessions import Sessions
@@ -39,6 +39,7 @@ from tests.session.virtual_loop import VirtualLoop
 
 FRAME_MS = 20
 SAMPLES = 320
+HIDDEN_S = 0.02  # a first sound so soon after the end is decided was ready before
 HEARD_MS = 900  # of each answer, then the speaker stops it and asks again
 SURE, UNSURE, PAUSING, PAUSED_ON = 4000, 5000, 6000, 7000  # loudness says which kind of speech a frame belongs to
 DIFFERS = 500  # added to it: partial texts of this utterance differ from the final one
@@ -110,7 +111,7 @@ class Speaker:
     def __init__(self, session: Session, chance: random.Random) -> None:
         self.session = session
         self.waits: dict[int, list[float]] = {SURE: [], UNSURE: [], PAUSED_ON: []}
-        self.n_superseded = 0
+        self.n_superseded = self.n_hidden = self.n_tokens = 0
         self._chance = chance
         self._frames: list[int] = []
         self._silence = array("h", bytes(2 * SAMPLES)).tobytes()
@@ -143,20 +144,24 @@ class Speaker:
 
     async def listen(self) -> None:
         """Note when answers begin, and stop each one after a while."""
-        asked: dict[int, str] = {}
+        asked: dict[int, float] = {}
         heard: dict[int, float] = {}
         while True:
             _, event = await self.session.outbox.next()
             match event:
                 case Transcribed() if event.final and event.turn is not None:
-                    asked[event.turn] = event.text
+                    asked[event.turn] = asyncio.get_running_loop().time()
+                case TextDelta():
+                    self.n_tokens += event.tokens
                 case TurnDone():
                     self.n_superseded += event.status == "superseded"
                 case TurnStarted() if not self._frames:
                     heard[event.turn] = 0.0
                 case AudioFrame() if event.turn in heard:
                     if heard[event.turn] == 0:
-                        self.waits[self._kind].append(asyncio.get_running_loop().time() - self._stopped_s)
+                        now = asyncio.get_running_loop().time()
+                        self.waits[self._kind].append(now - self._stopped_s)
+                        self.n_hidden += now - asked.pop(event.turn, 0.0) < HIDDEN_S
                     heard[event.turn] += len(event.data) / 48
                     if heard[event.turn] >= HEARD_MS:
                         del heard[event.turn]
@@ -227,6 +232,9 @@ def told(speakers: Sequence[Speaker], metrics: Metrics, model: ScriptedModel) ->
         "drafts": int(wasted),
         "per_draft": round(wasted / max(1, sum(outcomes.values())), 1),
     }
+    n_turns = sum(len(waits) for speaker in speakers for waits in speaker.waits.values())
+    figures["tokens_wasted"]["percent"] = round(100 * wasted / max(1, wasted + sum(speaker.n_tokens for speaker in speakers)), 1)
+    figures["first_sound_hidden_percent"] = round(100 * sum(speaker.n_hidden for speaker in speakers) / max(1, n_turns), 1)
     figures["superseded"] = sum(speaker.n_superseded for speaker in speakers)
     figures["requests"] = len(model.requests)
     return figures
