@@ -14,6 +14,7 @@ from gateway.events import (
     ErrorRaised,
     Heard,
     Interrupted,
+    PlayoutPaused,
     Say,
     SendText,
     ServerEvent,
@@ -24,6 +25,7 @@ from tests.session.microphone import talking
 from tests.session.stage import Stage, stage
 
 FAILS_WHEN_STOPPED = pytest.mark.xfail(strict=True, reason="Turn.run takes the end of a stopped request for a failure")
+TALKS_OVER = pytest.mark.xfail(strict=True, reason="Speech that begins before the reply sounds holds nothing")
 SAY_HAS_TTFT = pytest.mark.xfail(strict=True, reason="Turn._on_delta marks the first token of a text that no model wrote")
 COUNTS_PLAYOUT = pytest.mark.xfail(strict=True, reason="Speaker counts from the decision, through all that is still to be played")
 
@@ -60,6 +62,18 @@ async def test_a_draft_dropped_before_its_first_word_leaves_the_turn_with_its_nu
         assert ends(scene, 1) == [Interrupted, Heard, TurnDone], "the words that were being said stop it"
         spoke_s = scene.when(TurnStarted, 2)
         assert not [at for at, _, event in scene.frames if isinstance(event, AudioFrame) and event.turn == 1 and at > spoke_s]
+
+
+@TALKS_OVER
+async def test_a_reply_does_not_begin_to_sound_while_somebody_speaks() -> None:
+    model = ScriptedModel([LONG], ttft_ms=1500)
+    async with talking(("Wait, one more thing.",), model=model) as (scene, microphone):
+        scene.send(SendText(text="Hello?"))
+        await asyncio.sleep(1.4)
+        await microphone.say(1500)
+        await scene.until(Interrupted, 1)
+        kinds = [type(event) for _, _, event in scene.frames]
+        assert AudioFrame not in kinds[: kinds.index(PlayoutPaused) if PlayoutPaused in kinds else len(kinds)]
 
 
 @SAY_HAS_TTFT
