@@ -7,11 +7,31 @@ import asyncio
 import pytest
 
 from engine.api import EngineNotReady
+from engine.audio_codecs.encoders import EncodingRoom
+from engine.audio_codecs.mp3 import Mp3Decoder
+from engine.audio_codecs.mp3_frames import ENCODER_DELAY_SAMPLES
 from engine.fake import ScriptedVoice, hum, speech_ms
+from engine.settings import EdgeSettings
 from engine.tts.chain import VoiceChain
+from engine.tts.edge import EdgeVoices
+from engine.tts.voice_table import TableVoice, VoiceTable
 from gateway.errors import UnsupportedCodec
-from gateway.events import AudioFrame, AudioOut, Cancel, Heard, SegmentAudio, SegmentDecided, SegmentDone, SendText, StartSession, TurnDone
+from gateway.events import (
+    AudioFrame,
+    AudioOut,
+    Cancel,
+    Heard,
+    Say,
+    SegmentAudio,
+    SegmentDecided,
+    SegmentDone,
+    SendText,
+    StartSession,
+    TurnDone,
+)
+from tests.doubles.edge_service import EdgeService
 from tests.doubles.scripted_encoding import FRAME_BYTES, FRAME_MS, Mp3ToneVoice, ScriptedEncoder, ScriptedEncoding
+from tests.doubles.spoken_tones import listen, tone_of, words_of
 from tests.doubles.tone_voice import Mishap, ToneVoice
 from tests.session.stage import Stage, stage
 
@@ -154,3 +174,21 @@ async def test_no_encoded_audio_leaves_after_a_cancel(start: StartSession) -> No
         scene.send(Cancel())
         await scene.until(TurnDone)
         assert max(at for at, _, event in scene.frames if isinstance(event, AudioFrame)) <= canceled_at + 0.02
+
+
+@pytest.mark.real_time
+async def test_the_edge_services_mp3_arrives_as_it_was_sent_and_says_every_word() -> None:
+    text, table = "Every word arrives.", VoiceTable(voices={"edge/en-US-AriaNeural": TableVoice(languages=("en",))})
+    async with EdgeService(speed=8.0).running() as service:
+        edge = EdgeVoices(EdgeSettings(), table.listed("edge"), table.manners, url=service.url)
+        chain, room = VoiceChain([edge], table), EncodingRoom()
+        await chain.start()
+        async with stage(start=MP3, encoding=room, voices=chain) as scene:
+            scene.send(Say(text=text))
+            await scene.until(TurnDone)
+            data = b"".join(frame.data for frame in scene.of(AudioFrame))
+            pcm = Mp3Decoder().feed(data)
+            assert listen(pcm) == [tone_of(word) for word in words_of(text)]
+            assert scene.of(SegmentDone)[0].audio_ms == pytest.approx((len(pcm) / 2 + ENCODER_DELAY_SAMPLES) / 24, abs=1)
+        await chain.close()
+        room.close()
