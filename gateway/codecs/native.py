@@ -16,6 +16,7 @@ from gateway.events import CLIENT_EVENTS, SERVER_EVENTS, ClientEvent, ServerEven
 
 SUBPROTOCOL = "stretto.msgpack.v1"
 KEY_PREFIX = "stretto-key."
+MAX_ID = 128  # characters; 256 ids of each session are remembered
 MAX_DEPTH = 8  # session.start with tool schemas needs 6; deeper maps only cost time
 
 _Event = TypeVar("_Event", ClientEvent, ServerEvent)
@@ -60,6 +61,8 @@ def decode_client(frame: bytes) -> ClientEvent:
     """
     body = _read_map(frame)
     ref = body.get("id") if isinstance(body.get("id"), str) else None
+    if ref is not None and len(ref) > MAX_ID:
+        raise BadMessage(f"Key `id` has {len(ref)} characters; expected at most {MAX_ID}.")
     try:
         return _convert(body, CLIENT_EVENTS)
     except ClientError as error:

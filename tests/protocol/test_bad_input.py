@@ -52,6 +52,7 @@ def packed(value: object) -> bytes:
         (packed({"text": "hello"}), "bad_message", "`type` is missing"),
         (packed({"type": 7}), "bad_message", "`type` is an integer"),
         (packed({"type": "text", "text": 7, "id": "x"}), "bad_message", "Expected `str`, got `int`"),
+        (packed({"type": "ping", "id": "x" * 129}), "bad_message", "at most 128"),
         (packed({"type": "text", "id": "x"}), "bad_message", "missing required field `text`"),
         (packed({"type": "ping", "t": [[[[[[[[[[1]]]]]]]]]]}), "bad_message", "nested deeper"),
         (b"\x91" * 60_000, "bad_message", ""),
