@@ -88,9 +88,10 @@ class Speaker:
     def say(self, segment: SpokenSegment) -> None:
         """Queue a decided segment."""
         track = Track(segment, self._choice.choose(segment.spoken.text), self._now())
+        if self._decided.empty() or self.tracks[-1].choice != track.choice:  # the others get ready while this one is spoken
+            self._expect(track.choice.voice)
         self.tracks.append(track)
         self._decided.put_nowait(track)
-        self._expect(track.choice.voice)
 
     def finish(self) -> None:
         """No more segments come."""

@@ -91,7 +91,7 @@ async def test_a_bad_message_is_answered_and_the_session_goes_on(
         ({"voice": "nobody"}, "unknown_voice"),
         ({"voice": "../../secret"}, "unknown_voice"),
         ({"persona": "nobody"}, "unknown_persona"),
-        ({"audio_out": {"codec": "mp3"}}, "unsupported_codec"),
+        ({"audio_out": {"codec": "mp3", "rate_hz": 44_000}}, "unsupported_codec"),
         ({"audio_out": {"codec": "pcm16", "rate_hz": 7}}, "unsupported_codec"),
         ({"audio_in": {"codec": "opus"}}, "not_available"),
         ({"language": "e"}, "bad_message"),
