@@ -130,7 +130,9 @@ class Client:
 
 async def ask(recordings: Sequence[Said], parts: Parts) -> dict[str, Any]:
     """Any: figures as JSON."""
-    finals, sounds, errors, n_words = [], [], 0, 0
+    finals: list[float] = []
+    sounds: list[float] = []
+    errors = n_words = 0
     async with asyncio.TaskGroup() as tasks:
         sessions = Sessions(parts, admitting())
         tasks.create_task(sessions.run(), name="sessions")
@@ -162,7 +164,8 @@ async def ask(recordings: Sequence[Said], parts: Parts) -> dict[str, Any]:
 
 async def interrupt(opening: Said, recordings: Sequence[Said], parts: Parts) -> dict[str, Any]:
     """Any: figures as JSON."""
-    pauses, stops = [], []
+    pauses: list[float] = []
+    stops: list[float] = []
     async with asyncio.TaskGroup() as tasks:
         sessions = Sessions(parts, admitting())
         tasks.create_task(sessions.run(), name="sessions")
