@@ -9,7 +9,7 @@ clip of its own, as online voices deliver them: theirs and ours can follow each 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -18,7 +18,7 @@ from engine.api import SpeechChunk
 from engine.audio import bytes_to_ms, ms_to_bytes
 from engine.audio_codecs.mp3_frames import ENCODER_DELAY_SAMPLES, HEADER_BYTES, Frame, FrameReader, read_header
 from gateway.events import AudioOut
-from gateway.pacing import FRAME_MS, OPUS_FRAME_MS, frame_ms
+from gateway.pacing import FIRST_FRAME_MS, FRAME_MS, OPUS_FRAME_MS, frame_ms
 from gateway.speaker.track import Track
 
 VOICES_MP3_HZ = 24_000  # what voices that make MP3 themselves deliver
@@ -58,15 +58,15 @@ class Framer(Protocol):
     wants_mp3: bool
 
     def frames(self, track: Track) -> AsyncGenerator[Sound, None]:
-        """The segment's frames as its audio comes; waits for the voice."""
+        """The segment's frames as its audio comes; waits for the voice, for a whole frame only as long as the listener has sound."""
 
 
-def framer(audio_out: AudioOut, encoding: Encoding | None) -> Framer:
-    """What the client asked for; its wish has been checked against `encoding.rates`."""
+def framer(audio_out: AudioOut, encoding: Encoding | None, patience_s: Callable[[], float]) -> Framer:
+    """What the client asked for; its wish has been checked against `encoding.rates`. `patience_s`: until the listener runs dry."""
     if audio_out.codec == "pcm16":
-        return PcmFramer(audio_out.rate_hz)
+        return PcmFramer(audio_out.rate_hz, patience_s)
     assert encoding is not None, "the profile refuses a codec that cannot be encoded"
-    return OpusFramer(audio_out.rate_hz, encoding) if audio_out.codec == "opus" else Mp3Framer(audio_out.rate_hz, encoding)
+    return OpusFramer(audio_out.rate_hz, encoding, patience_s) if audio_out.codec == "opus" else Mp3Framer(audio_out.rate_hz, encoding)
 
 
 class PcmFramer:
@@ -74,12 +74,12 @@ class PcmFramer:
 
     delay_ms, wants_mp3 = 0.0, False
 
-    def __init__(self, rate_hz: int) -> None:
-        self._rate_hz = rate_hz
+    def __init__(self, rate_hz: int, patience_s: Callable[[], float]) -> None:
+        self._rate_hz, self._patience_s = rate_hz, patience_s
 
     async def frames(self, track: Track) -> AsyncGenerator[Sound, None]:
-        n_frames = 0
-        while pcm := await track.take(ms_to_bytes(frame_ms(n_frames), self._rate_hz)):
+        n_frames, least_bytes = 0, ms_to_bytes(FIRST_FRAME_MS, self._rate_hz)
+        while pcm := await track.take(ms_to_bytes(frame_ms(n_frames), self._rate_hz), least_bytes, self._patience_s()):
             yield Sound(pcm, bytes_to_ms(len(pcm), self._rate_hz))
             n_frames += 1
 
@@ -89,12 +89,12 @@ class OpusFramer:
 
     delay_ms, wants_mp3 = 0.0, False
 
-    def __init__(self, rate_hz: int, encoding: Encoding) -> None:
-        self._rate_hz, self._encoder = rate_hz, encoding.encoder("opus", rate_hz)
+    def __init__(self, rate_hz: int, encoding: Encoding, patience_s: Callable[[], float]) -> None:
+        self._rate_hz, self._patience_s, self._encoder = rate_hz, patience_s, encoding.encoder("opus", rate_hz)
 
     async def frames(self, track: Track) -> AsyncGenerator[Sound, None]:
-        n_pieces = 0
-        while pcm := await track.take(ms_to_bytes(frame_ms(n_pieces), self._rate_hz)):
+        n_pieces, least_bytes = 0, ms_to_bytes(OPUS_FRAME_MS, self._rate_hz)
+        while pcm := await track.take(ms_to_bytes(frame_ms(n_pieces), self._rate_hz), least_bytes, self._patience_s()):
             for packet in await self._encoder.encode(pcm):
                 yield Sound(packet, OPUS_FRAME_MS)
             n_pieces += 1

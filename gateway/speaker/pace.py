@@ -15,7 +15,7 @@ _SLOW_RTF = 0.8  # from here on the wait for a next segment's first sound may be
 _USEFUL = 1.5  # two at once may each take so many times as long; at 2.0 nothing is gained
 _SHORTEST_S = 1.0  # of audio; the wait for the first sound says too much about a shorter one
 _NEW = 0.3  # weight of the newest segment: a voice's pace changes with its load within a minute
-_SPARE_MS = 160.0  # sound comes in pieces of about 100 ms, and a frame waits for a whole one
+_SPARE_MS = 100.0  # sound comes in pieces of about this length
 _LONGEST_HOLD_MS = 1500  # of audio; a listener who hears nothing for longer thinks that we have gone
 
 

@@ -26,6 +26,7 @@ from gateway.speech.captions import Heard
 from gateway.speech.stream import SpokenSegment
 from gateway.voice_choice import VoiceChoice
 
+_ON_ITS_WAY_S = 0.005  # a frame is put together and sent in less
 _MS_PER_CHARACTER = 65.0  # until this turn's own speech has shown its rate (about 15 characters a second)
 
 log = logging.getLogger("stretto.speaker")
@@ -74,7 +75,7 @@ class Speaker:
         self._turn_clock = turn_clock
         self._now = now
         self._on_first_audio = on_first_audio
-        self._framer = framer(settings.audio_out, encoding)
+        self._framer = framer(settings.audio_out, encoding, self._lasts_s)
         self._choice = VoiceChoice(voices.voices(), settings.voice, settings.language)
         self._engines = {voice.id: voice.engine for voice in voices.voices()}
         self._bytes_per_ms = settings.audio_out.rate_hz * 2 / 1000
@@ -246,6 +247,10 @@ class Speaker:
         hold_ms = self._pace.hold_ms(track.choice.voice, self._length_ms(track), made_ms, ahead_ms)
         if hold_ms > 0:
             await track.made(hold_ms * self._bytes_per_ms)
+
+    def _lasts_s(self) -> float:
+        """Seconds until the listener has heard all that was sent, less what a frame needs on its way."""
+        return max(0.0, (self.clock.sent_ms - self.clock.played_ms(self._now())) / 1000 - _ON_ITS_WAY_S)
 
     def _send(self, track: Track, sound: Sound) -> None:
         settings, now = self._settings, self._now()

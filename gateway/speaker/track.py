@@ -54,11 +54,19 @@ class Track:
             self._grown.clear()
             await self._grown.wait()
 
-    async def take(self, n_bytes: int) -> bytes:
-        """The next `n_bytes` of PCM, fewer only at the end of the segment, empty after it; waits for the voice."""
+    async def take(self, n_bytes: int, least_bytes: int, patience_s: float) -> bytes:
+        """The next `n_bytes` of PCM, fewer at the end of the segment, empty after it; waits for the voice.
+
+        After `patience_s` less is good enough, but not less than `least_bytes`.
+        """
+        deadline = asyncio.get_running_loop().time() + patience_s
         while self._n_bytes < n_bytes and not self.is_made:
             self._grown.clear()
-            await self._grown.wait()
+            try:
+                async with asyncio.timeout_at(deadline if self._n_bytes >= least_bytes else None):
+                    await self._grown.wait()
+            except TimeoutError:
+                break
         parts: list[bytes] = []
         wanted = min(n_bytes, self._n_bytes)
         while wanted > 0:

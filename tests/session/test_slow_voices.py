@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.events import AudioFrame, SegmentDone, SendText, TurnDone
+from gateway.events import AudioFrame, AudioOut, SegmentDone, SendText, StartSession, TurnDone
 from gateway.speaker import VoicePace
+from tests.doubles.scripted_encoding import ScriptedEncoding
 from tests.doubles.slow_voice import SlowVoice
 from tests.session.stage import Stage, stage
 
@@ -18,14 +19,14 @@ async def replies(scene: Stage, n: int) -> None:
         await scene.until(TurnDone, turn)
 
 
-def gaps_ms(scene: Stage, turn: int) -> list[float]:
-    """How long a player that started with the first frame ran dry, each time."""
+def gaps_ms(scene: Stage, turn: int, frame_ms: float | None = None) -> list[float]:
+    """How long a player that started with the first frame ran dry, each time. `frame_ms`: of each frame; None for PCM."""
     frames = [(at, event) for at, _, event in scene.frames if isinstance(event, AudioFrame) and event.turn == turn]
     empty_at, gaps = frames[0][0], []
     for at, frame in frames:
         if at > empty_at + 0.001:
             gaps.append((at - empty_at) * 1000)
-        empty_at = max(at, empty_at) + len(frame.data) / 48_000
+        empty_at = max(at, empty_at) + (len(frame.data) / 48 if frame_ms is None else frame_ms) / 1000
     return gaps
 
 
@@ -45,6 +46,15 @@ async def test_a_model_that_makes_one_text_at_a_time_gets_one_and_pauses_between
         await replies(scene, 5)
         assert pace.at_once("slow/0") == 1
         assert len(gaps_ms(scene, 5)) <= len(scene.of(SegmentDone, 5)) - 1
+
+
+@pytest.mark.parametrize("start", [StartSession(), StartSession(audio_out=AudioOut(codec="opus"))])
+@pytest.mark.parametrize("rtf", [0.5, 0.9])
+async def test_a_frame_is_not_waited_for_while_the_listener_runs_dry(rtf: float, start: StartSession) -> None:
+    async with stage([REPLY], voices=SlowVoice(rtf), start=start, encoding=ScriptedEncoding()) as scene:
+        await replies(scene, 1)
+        frame_ms = 20 if start.audio_out.codec == "opus" else None
+        assert gaps_ms(scene, 1, frame_ms) == []
 
 
 async def test_a_fast_voice_is_one_segment_ahead_and_no_more() -> None:

@@ -41,10 +41,10 @@ def test_only_a_slow_voice_works_further_ahead_and_only_where_it_helps(pace: Voi
     [
         (0.0, 3000, 0, 0, 0),
         (0.9, 3000, 0, 0, 0),
-        (1.25, 3000, 0, 0, 600 + 160),
-        (1.25, 3000, 760, 0, 0),  # it is there
-        (1.25, 3000, 0, 950, 0),  # what plays in front of it is long enough: 950 / 1.25 are made meanwhile
-        (1.25, 3000, 0, 900, 760),  # not quite: the pause comes anyway
+        (1.25, 3000, 0, 0, 600 + 100),
+        (1.25, 3000, 700, 0, 0),  # it is there
+        (1.25, 3000, 0, 880, 0),  # what plays in front of it is long enough: 880 / 1.25 are made meanwhile
+        (1.25, 3000, 0, 850, 700),  # not quite: the pause comes anyway
         (3.0, 30_000, 0, 0, 1500),  # nobody waits longer than that
     ],
 )
