@@ -59,6 +59,8 @@ class Turn:
             error = _first(group)
             if not isinstance(error, EngineError | StrettoError):
                 raise error from None
+            if self.is_stopped:  # a cancelled request ends before this task hears of the cancel; whoever stopped it tells its end
+                raise asyncio.CancelledError from None
             self._fail(error)
             return "failed"
         finally:
@@ -226,7 +228,7 @@ class Turn:
             self._speaker.finish()
 
     def _on_delta(self, delta: Delta) -> None:
-        if delta.n_tokens or delta.text:
+        if self.plan.say is None and (delta.n_tokens or delta.text):
             self._gate.do(partial(self.clock.first_token, self._parts.now()))
         self._wording.feed(delta)
 

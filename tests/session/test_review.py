@@ -24,9 +24,7 @@ from gateway.events import (
 from tests.session.microphone import talking
 from tests.session.stage import Stage, stage
 
-FAILS_WHEN_STOPPED = pytest.mark.xfail(strict=True, reason="Turn.run takes the end of a stopped request for a failure")
 TALKS_OVER = pytest.mark.xfail(strict=True, reason="Speech that begins before the reply sounds holds nothing")
-SAY_HAS_TTFT = pytest.mark.xfail(strict=True, reason="Turn._on_delta marks the first token of a text that no model wrote")
 COUNTS_PLAYOUT = pytest.mark.xfail(strict=True, reason="Speaker counts from the decision, through all that is still to be played")
 
 LONG = " ".join(["This is a sentence of some length for the ear."] * 8)
@@ -38,7 +36,6 @@ def ends(scene: Stage, turn: int) -> list[type[ServerEvent]]:
     return kinds[min(kinds.index(kind) for kind in (Interrupted, ErrorRaised, TurnDone) if kind in kinds) :]
 
 
-@FAILS_WHEN_STOPPED
 @pytest.mark.parametrize("stop", [Cancel(), SendText(text="No, this.")])
 async def test_a_reply_stopped_before_its_first_word_ends_once(stop: ClientEvent) -> None:
     async with stage(model=ScriptedModel(["Hello there."], ttft_ms=500)) as scene:
@@ -51,7 +48,6 @@ async def test_a_reply_stopped_before_its_first_word_ends_once(stop: ClientEvent
         assert scene.parts.metrics.engine_errors.labels("failed")._value.get() == 0
 
 
-@FAILS_WHEN_STOPPED
 async def test_a_draft_dropped_before_its_first_word_leaves_the_turn_with_its_number_alone() -> None:
     model = ScriptedModel([LONG], ttft_ms=2000)
     async with talking(("What is down there",), scores=(0.4,), model=model) as (scene, microphone):
@@ -76,7 +72,6 @@ async def test_a_reply_does_not_begin_to_sound_while_somebody_speaks() -> None:
         assert AudioFrame not in kinds[: kinds.index(PlayoutPaused) if PlayoutPaused in kinds else len(kinds)]
 
 
-@SAY_HAS_TTFT
 async def test_what_is_only_spoken_has_no_first_token() -> None:
     async with stage() as scene:
         scene.send(Say(text="Welcome aboard."))
