@@ -28,6 +28,7 @@ from gateway.errors import (
     StrettoError,
     TooManyErrors,
     UnknownType,
+    WrongFrameKind,
 )
 from gateway.events import AppendAudio, ClientEvent, Ping, Pong, ServerEvent, StartSession
 from gateway.metrics import Metrics
@@ -35,7 +36,7 @@ from gateway.session import Attachment, Session, error_frame
 from gateway.sessions import Crashed, Sessions
 
 CLOSE_S = 2.0  # a peer that does not read must not hold up the close
-BY_ITSELF = 1000  # the client's own close code for a conversation that is over
+OVER = frozenset({1000, 1002, 1003, 1007, 1009})  # the client's own goodbye, and frames that are no WebSocket's: nobody comes back
 
 log = logging.getLogger("stretto.connection")
 
@@ -90,7 +91,7 @@ class Connection:
             if isinstance(reason, _Gone):
                 is_over = reason.is_over
             else:
-                is_over = isinstance(reason, Idle | Crashed)
+                is_over = isinstance(reason, Idle | Crashed | TooManyErrors | WrongFrameKind)
                 await self._close(reason)
         finally:
             self._sessions.lose(session, attachment, is_over=is_over or not self._codec.can_resume)
@@ -155,7 +156,7 @@ class Connection:
         except (WebSocketDisconnect, RuntimeError) as error:
             raise _Gone(is_over=False) from error
         if message["type"] == "websocket.disconnect":
-            raise _Gone(is_over=message.get("code") == BY_ITSELF)
+            raise _Gone(is_over=message.get("code") in OVER)
         now = self._received_at = self._now()
         frame = message.get("bytes")
         if frame is None:

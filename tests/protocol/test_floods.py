@@ -145,3 +145,18 @@ async def test_echoes_that_nobody_reads_are_bounded_in_bytes() -> None:
     while outbox.waiting():
         await outbox.next()
     outbox.put(told(30_000))
+
+
+@pytest.mark.parametrize(
+    ("data", "code"), [(b"\xc1" * 8, 1008), ("text", 1003), (b"x" * 70_000, 1009)], ids=["ten bad messages", "wrong kind", "too big"]
+)
+async def test_a_peer_that_breaks_the_protocol_keeps_no_place(data: bytes | str, code: int) -> None:
+    with gateway({"STRETTO_SESSION__MAX_SESSIONS": "1"}) as small:
+        async with peer(small.voice_url, start={}) as client:
+            for _ in range(10 if code == 1008 else 1):
+                await client.raw(data)
+            assert (await client.closed())[0] == code
+        await asyncio.sleep(0.2)
+        async with peer(small.voice_url) as next_one:
+            await next_one.send(type="session.start")
+            assert (await next_one.receive())["type"] == "session.ready"
