@@ -84,7 +84,10 @@ class VoiceChain:
         return tuple(voice for engine in self._engines.values() for voice in engine.voices())
 
     def can_speak(self, text: str, voice: str) -> bool:
-        return bool(self._candidates(text, voice, ""))
+        engines = self._engines.values()
+        if any(engine.can_speak(text, voice) for engine in engines):
+            return True
+        return any(engine.can_speak(text, known.id) for engine in engines for known in engine.voices())
 
     def expect(self, voice: str) -> None:
         """A text for `voice` will follow within seconds: its engine gets ready. Never waits, never fails."""
@@ -162,12 +165,10 @@ class VoiceChain:
         wanted += [primary(each) for each in known.languages] if known is not None else []
         found: list[tuple[int, Candidate]] = []
         for name, engine in self._engines.items():
-            ranked = sorted(
-                ((_rank(voice, asked, wanted), voice.id) for voice in engine.voices() if engine.can_speak(text, voice.id)),
-                key=lambda pair: pair[0],
-            )
-            if ranked:
-                found.append((ranked[0][0], Candidate(name, ranked[0][1])))
+            ranked = sorted(engine.voices(), key=lambda voice: _rank(voice, asked, wanted))
+            best = next((voice for voice in ranked if engine.can_speak(text, voice.id)), None)
+            if best is not None:
+                found.append((_rank(best, asked, wanted), Candidate(name, best.id)))
         return [candidate for _, candidate in sorted(found, key=lambda pair: pair[0])]
 
 
