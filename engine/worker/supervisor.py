@@ -95,6 +95,7 @@ class Worker:
         self._detail = "not started"
         self._refusal = ""  # why the stage could not be loaded
         self._heard_s = 0.0
+        self._has_answered = True
         self._next_number = 0
         self._open: dict[int, _Request] = {}
         self._by_id: dict[str, _Request] = {}
@@ -195,7 +196,7 @@ class Worker:
 
     def _on_frame(self, frame: Frame) -> None:
         kind, number, body = frame
-        self._heard_s = asyncio.get_running_loop().time()
+        self._heard_s, self._has_answered = asyncio.get_running_loop().time(), True
         if kind is Kind.READY:
             self._on_ready(body)
         elif kind is Kind.FAILED:
@@ -272,11 +273,12 @@ class Worker:
     async def _watch(self, process: Process) -> str:
         """Return when the process is to be buried: why, or "" where it ended by itself."""
         loop = asyncio.get_running_loop()
-        started_s = asked_s = self._heard_s = loop.time()
+        started_s = self._heard_s = loop.time()
+        self._has_answered = True
         unanswered_s = 0.0  # counted by heartbeats, so that a parent which was held up itself does not kill its workers
         while not await self._wait_lost(self.spec.heartbeat_s):
             now_s = loop.time()
-            unanswered_s = 0.0 if self._heard_s > asked_s else unanswered_s + self.spec.heartbeat_s
+            unanswered_s = 0.0 if self._has_answered else unanswered_s + self.spec.heartbeat_s
             if not self._is_ready and now_s - started_s > self.spec.ready_s:
                 process.kill()
                 return f"it was not ready within {self.spec.ready_s:g} s"
@@ -286,7 +288,7 @@ class Worker:
             if self._end_stalled(now_s):
                 process.kill()
                 return f"a request made no progress for {self.spec.stall_s:g} s"
-            asked_s = loop.time()
+            self._has_answered = False  # a flag, not two times: an answer comes within the millisecond that uvloop's clock counts
             process.send(Kind.PING)
         return ""
 

@@ -86,6 +86,23 @@ def test_it_works_under_uvloop() -> None:
         assert runner.run(talk()) == [1, 2, 3]
 
 
+class CoarseLoop(asyncio.SelectorEventLoop):
+    """Its clock stands still for 50 ms at a time, as uvloop's does for one: a heartbeat and its answer have the same time."""
+
+    def time(self) -> float:
+        return super().time() // 0.05 * 0.05
+
+
+def test_a_heartbeat_answered_at_once_is_an_answer() -> None:
+    async def idle() -> int:
+        async with running(heartbeat_s=0.1, silence_s=1.5) as worker:
+            await asyncio.sleep(4)
+            return worker.restarts
+
+    with asyncio.Runner(loop_factory=CoarseLoop) as runner:
+        assert runner.run(idle()) == 0
+
+
 async def test_a_request_to_a_worker_that_was_never_started_is_refused() -> None:
     with pytest.raises(EngineNotReady, match="not started"):
         await collect(Worker(WorkerSpec(name="test", factory="x:y")).stream("r", {}))
