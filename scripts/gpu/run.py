@@ -129,7 +129,7 @@ class Run:
             "tts": {"engines": ["fake"]},
             "asr": {"engine": "off"},
             "log": {"level": "warning"},
-            "fake": {"tts_first_chunk_ms": 60.0, "tts_rtf": 1.0},
+            "fake": {"tts_first_chunk_ms": 60.0, "tts_rtf": 0.5},
         }
 
     async def go(self) -> None:
