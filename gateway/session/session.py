@@ -121,7 +121,7 @@ class Session:
             await self._closing.wait()
             listen.cancel()
             for turn, task in self._live.values():
-                self._parts.model.cancel(turn.request_id)
+                turn.discard()
                 task.cancel()
 
     def close(self) -> None:
