@@ -36,7 +36,7 @@ class Metrics:
         self.registry = registry
         self.ttft = histogram("stretto_ttft_seconds", "Commit to the first token of the reply")
         self.first_segment = histogram("stretto_first_segment_seconds", "Commit to the first segment frame")
-        self.tts_first_chunk = histogram("stretto_tts_first_chunk_seconds", "Segment decided to its first chunk of audio", ("engine",))
+        self.tts_first_chunk = histogram("stretto_tts_first_chunk_seconds", "Voice asked to its first chunk of audio", ("engine",))
         self.ttfa = histogram("stretto_ttfa_seconds", "Commit or end of speech to the first audio frame out", ("input",))
         self.perceived = histogram("stretto_perceived_latency_seconds", "Commit or end of speech to the client's first playout", ("input",))
         self.outbox_wait = histogram("stretto_outbox_wait_seconds", "Time a frame waits for the socket", buckets=SHORT_BUCKETS_S)

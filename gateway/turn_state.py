@@ -101,7 +101,7 @@ _SPECIAL: dict[State, dict[Event, tuple[State | None, Action]]] = {
         E.REPLY_SENT: (None, A.BUG),
         E.FAILED: (S.LISTENING, A.DROP),
     },
-    S.THINKING: {E.FIRST_SENT: (S.SPEAKING, A.PROCEED)},
+    S.THINKING: {E.FIRST_SENT: (S.SPEAKING, A.PROCEED), E.SPEECH_STARTED: (S.HELD, A.HOLD)},
     S.SPEAKING: {E.SPEECH_STARTED: (S.HELD, A.HOLD)},
     S.HELD: {
         E.SPEECH_DISMISSED: (S.SPEAKING, A.RELEASE),

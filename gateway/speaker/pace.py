@@ -12,6 +12,7 @@ from __future__ import annotations
 AHEAD = 2  # segments on the way from a fast voice: the one being sent, and the next one being made
 _SLOW_AHEAD = 4
 _SLOW_RTF = 0.8  # from here on the wait for a next segment's first sound may be longer than what still plays
+_TOO_SLOW_RTF = 1.1  # up to here what a voice takes before its first sound is mistaken for slowness
 _USEFUL = 1.5  # two at once may each take so many times as long; at 2.0 nothing is gained
 _SHORTEST_S = 1.0  # of audio; the wait for the first sound says too much about a shorter one
 _NEW = 0.3  # weight of the newest segment: a voice's pace changes with its load within a minute
@@ -55,7 +56,7 @@ class VoicePace:
         would not help: the pause comes anyway, and is long enough when the segment begins with what it lacks.
         """
         rtf = self.rtf(voice)
-        if rtf <= 1.0:
+        if rtf <= _TOO_SLOW_RTF:
             return 0.0
         lacks_ms = min(_LONGEST_HOLD_MS, (1 - 1 / rtf) * audio_ms + _SPARE_MS)
         return lacks_ms if made_ms + ahead_ms / rtf < lacks_ms else 0.0

@@ -88,7 +88,7 @@ class Speaker:
 
     def say(self, segment: SpokenSegment) -> None:
         """Queue a decided segment."""
-        track = Track(segment, self._choice.choose(segment.spoken.text), self._now())
+        track = Track(segment, self._choice.choose(segment.spoken.text))
         if self._decided.empty() or self.tracks[-1].choice != track.choice:  # the others get ready while this one is spoken
             self._expect(track.choice.voice)
         self.tracks.append(track)
@@ -197,13 +197,13 @@ class Speaker:
             sample_rate_hz=settings.audio_out.rate_hz,
             encoding="mp3" if self._framer.wants_mp3 else "pcm16",
         )
-        loop = asyncio.get_running_loop()
+        loop, asked_at = asyncio.get_running_loop(), self._now()
         try:
             async with asyncio.timeout(settings.first_chunk_s) as deadline, aclosing(self._voices.synthesize(synthesis)) as chunks:
                 async for chunk in chunks:
                     if chunk.pcm and not track.made_bytes:
                         engine = self._engine_of(chunk.voice or voice)
-                        self._metrics.tts_first_chunk.labels(engine).observe(self._now() - track.decided_at)
+                        self._metrics.tts_first_chunk.labels(engine).observe(self._now() - asked_at)
                     track.add(chunk, self._now() * 1000)
                     deadline.reschedule(loop.time() + settings.first_chunk_s)
         except TimeoutError as error:

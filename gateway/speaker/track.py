@@ -16,10 +16,9 @@ from gateway.voice_choice import Choice
 class Track:
     """Filled by the voice, emptied by the framer, one at a time each. `voice`: who spoke what was taken last."""
 
-    def __init__(self, segment: SpokenSegment, choice: Choice, decided_at: float) -> None:
+    def __init__(self, segment: SpokenSegment, choice: Choice) -> None:
         self.segment = segment
         self.choice = choice
-        self.decided_at = decided_at
         self.voice = choice.voice
         self.status: SegmentStatus = "ok"
         self.words: list[WordTiming] = []

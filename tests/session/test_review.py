@@ -24,9 +24,6 @@ from gateway.events import (
 from tests.session.microphone import talking
 from tests.session.stage import Stage, stage
 
-TALKS_OVER = pytest.mark.xfail(strict=True, reason="Speech that begins before the reply sounds holds nothing")
-COUNTS_PLAYOUT = pytest.mark.xfail(strict=True, reason="Speaker counts from the decision, through all that is still to be played")
-
 LONG = " ".join(["This is a sentence of some length for the ear."] * 8)
 
 
@@ -60,7 +57,6 @@ async def test_a_draft_dropped_before_its_first_word_leaves_the_turn_with_its_nu
         assert not [at for at, _, event in scene.frames if isinstance(event, AudioFrame) and event.turn == 1 and at > spoke_s]
 
 
-@TALKS_OVER
 async def test_a_reply_does_not_begin_to_sound_while_somebody_speaks() -> None:
     model = ScriptedModel([LONG], ttft_ms=1500)
     async with talking(("Wait, one more thing.",), model=model) as (scene, microphone):
@@ -79,7 +75,6 @@ async def test_what_is_only_spoken_has_no_first_token() -> None:
         assert _count(scene, "stretto_ttft_seconds") == 0
 
 
-@COUNTS_PLAYOUT
 async def test_the_wait_for_a_voice_is_not_the_wait_for_the_listener() -> None:
     async with stage([LONG]) as scene:
         scene.send(SendText(text="Hello?"))

@@ -44,7 +44,7 @@ def test_nobody_speaks_over_a_reply_on_its_way(state: State) -> None:
         (State.DRAFTING, Event.SPEECH_STARTED, State.LISTENING, Action.DROP),
         (State.DRAFTING, Event.TOOL_CALLED, State.DRAFTING, Action.IGNORE),
         (State.THINKING, Event.FIRST_SENT, State.SPEAKING, Action.PROCEED),
-        (State.THINKING, Event.SPEECH_STARTED, State.THINKING, Action.IGNORE),
+        (State.THINKING, Event.SPEECH_STARTED, State.HELD, Action.HOLD),
         (State.THINKING, Event.SPEECH_CONFIRMED, State.LISTENING, Action.INTERRUPT),
         (State.SPEAKING, Event.SPEECH_STARTED, State.HELD, Action.HOLD),
         (State.HELD, Event.SPEECH_DISMISSED, State.SPEAKING, Action.RELEASE),
