@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from functools import partial
 
 from engine.api import Delta
 from gateway.events import SegmentDecided, TextDelta
@@ -79,8 +78,9 @@ class Wording:
         number = self._plan.number
         self._gate.put(SegmentDecided(turn=number, index=segment.index, text=segment.text, cut=segment.cut, emotion=emotion, at_ms=stamp))
         self.n_segments += 1
-        self._gate.do(partial(self._clock.segment, self._parts.now()))
-        self._gate.do(self._parts.metrics.segments.labels(segment.cut, segment.ends, segment.language).inc)
+        self._gate.do(lambda: self._clock.segment(self._parts.now()))
+        is_early = segment.index == 0 and segment.cut in ("clause", "length")  # cut for speed: no question of the splitter's hits
+        self._gate.do(self._parts.metrics.segments.labels("early" if is_early else segment.cut, segment.ends, segment.language).inc)
         self._on_segment(segment)
 
     def _caption_due(self) -> None:
