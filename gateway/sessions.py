@@ -6,7 +6,6 @@ Owns every session's task. Sessions live in this process's memory; a client that
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import secrets
 
@@ -16,6 +15,7 @@ from gateway.auth import FULL_RIGHTS, Rights
 from gateway.errors import Drained, Overloaded, ResumeDenied, StrettoError, Superseded
 from gateway.events import Limits, Resume, SessionReady, StartSession, VoiceInfo
 from gateway.session import Attachment, Session
+from gateway.session_store import Entry, MemoryStore, SessionStore
 from gateway.turn import Parts
 
 log = logging.getLogger("stretto.sessions")
@@ -27,49 +27,28 @@ class Crashed(StrettoError):
     close = 1011
 
 
-class Entry:
-    """A session in the store; `token` is what its client must show to resume it, new at each attachment.
-
-    The token before it stays good until the attached client has said something: `session.ready` may have been lost on its way.
-    """
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.token = secrets.token_urlsafe(16)
-        self.token_before = ""
-        self.expiry: asyncio.TimerHandle | None = None
-        self.is_ending = False  # closed, and gone from the store as soon as its tasks are
-
-    def opens(self, token: str) -> bool:
-        """Whether `token` resumes this session now; compared in constant time."""
-        given = token.encode("utf-8", "replace")
-        is_current = hmac.compare_digest(self.token.encode(), given)
-        is_before = hmac.compare_digest(self.token_before.encode(), given)
-        return is_current or (is_before and bool(self.token_before) and not self.session.has_spoken)
-
-
 class Sessions:
     """Use `run` as the task that owns all sessions; `open`, `resume` and `lose` are called by connections."""
 
-    def __init__(self, parts: Parts, admission: Admission) -> None:
+    def __init__(self, parts: Parts, admission: Admission, store: SessionStore | None = None) -> None:
         self._parts = parts
         self.admission = admission
-        self._entries: dict[str, Entry] = {}
+        self._store = store or MemoryStore()
         self._tasks: asyncio.TaskGroup
         self._stopping = asyncio.Event()
         self.started = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._store.entries())
 
     def ids(self) -> list[str]:
         """Of the open sessions."""
-        return list(self._entries)
+        return [entry.session.session_id for entry in self._store.entries()]
 
     @property
     def n_busy(self) -> int:
         """Sessions with a turn on its way."""
-        return sum(1 for entry in self._entries.values() if entry.session.is_busy)
+        return sum(1 for entry in self._store.entries() if entry.session.is_busy)
 
     async def run(self) -> None:
         """Own the sessions until `stop`."""
@@ -77,7 +56,7 @@ class Sessions:
             self._tasks = tasks
             self.started.set()
             await self._stopping.wait()
-            for entry in list(self._entries.values()):
+            for entry in self._store.entries():
                 self._end(entry)
 
     def stop(self) -> None:
@@ -95,6 +74,8 @@ class Sessions:
         if start.resume is not None and (found := self._resume(start.resume)) is not None:
             return found
         if self.admission.is_full():
+            self._make_room()
+        if self.admission.is_full():
             self._parts.metrics.refused.labels("full").inc()
             raise Overloaded("All places are taken; only clients that resume their session are let in.", retry_after_ms=5000)
         parts = self._parts
@@ -102,8 +83,8 @@ class Sessions:
         wish = profile.started(start, parts.settings, parts.voices, rights, can_listen=parts.ears is not None, encodings=encodings)
         session = Session(f"sess_{secrets.token_hex(8)}", wish, start, self._parts)
         entry = Entry(session)
-        self._entries[session.session_id] = entry
-        self._parts.metrics.sessions.set(len(self._entries))
+        self._store.add(entry)
+        self._parts.metrics.sessions.set(len(self))
         self._tasks.create_task(self._own(session), name=session.session_id)
         try:
             await session.opened.wait()
@@ -115,7 +96,7 @@ class Sessions:
 
     def lose(self, session: Session, attachment: Attachment, *, is_over: bool) -> None:
         """The connection is gone: end the session, or keep it for `resume_s`."""
-        entry = self._entries.get(session.session_id)
+        entry = self._store.find(session.session_id)
         if not session.detach(attachment) or entry is None:
             return
         resume_s = self._parts.settings.session.resume_s
@@ -127,7 +108,7 @@ class Sessions:
 
     def drain(self, deadline_s: float) -> None:
         """Tell every client that the server stops; those that are away end now."""
-        for entry in list(self._entries.values()):
+        for entry in self._store.entries():
             if entry.session.attachment is None:
                 self._end(entry)
             else:
@@ -135,13 +116,13 @@ class Sessions:
 
     def dismiss(self, *, busy_too: bool) -> None:
         """Close the connections of sessions that are done (or of all)."""
-        for entry in list(self._entries.values()):
+        for entry in self._store.entries():
             if entry.session.attachment is not None and (busy_too or not entry.session.is_busy):
                 entry.session.attachment.end(Drained("The server stops."))
 
     def _resume(self, wish: Resume) -> tuple[Session, Attachment, SessionReady] | None:
         """The session to go on with; None where it is gone or the frames asked for are not kept any more."""
-        entry = self._entries.get(wish.session_id)
+        entry = self._store.find(wish.session_id)
         if entry is None or entry.is_ending:
             return None
         if not entry.opens(wish.token):
@@ -150,9 +131,15 @@ class Sessions:
             self._give_up(entry)
             return None
         self._stop_expiry(entry)
-        entry.token_before, entry.token = entry.token, secrets.token_urlsafe(16)
+        entry.renew()
         log.info("session resumed", extra={"session_id": wish.session_id, "last_seq": wish.last_seq})
         return entry.session, entry.session.attach(), self._ready(entry, resumed=True)
+
+    def _make_room(self) -> None:
+        """A house full of sessions that somebody opened and left without a word has room for one who comes to talk."""
+        idle = next((entry for entry in self._store.entries() if entry.is_idle_and_away), None)
+        if idle is not None:
+            self._end(idle)
 
     def _give_up(self, entry: Entry) -> None:
         """Its client lacks frames that are not kept and begins anew: nobody comes back to this one, so its place is free."""
@@ -180,8 +167,8 @@ class Sessions:
             if session.attachment is not None:
                 session.attachment.end(Crashed("The gateway failed on this conversation."))
         finally:
-            self._stop_expiry(self._entries.pop(session.session_id))
-            self._parts.metrics.sessions.set(len(self._entries))
+            self._stop_expiry(self._store.remove(session.session_id))
+            self._parts.metrics.sessions.set(len(self))
             log.info("session ended", extra={"session_id": session.session_id})
 
     def _ready(self, entry: Entry, *, resumed: bool) -> SessionReady:

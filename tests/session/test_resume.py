@@ -98,14 +98,28 @@ async def test_a_lost_session_ends_after_its_time() -> None:
         assert ready.resumed is False
 
 
+async def test_a_full_house_has_room_when_its_guests_left_without_a_word() -> None:
+    async with stage([REPLY], settings={"session": {"max_sessions": 1}}) as scene:
+        await scene.stop_reading()
+        scene.sessions.lose(scene.session, scene.attachment, is_over=False)
+        scene.sessions.admission.connected = 1
+        session, _, ready = await scene.sessions.open(StartSession())
+        assert ready.resumed is False
+        await asyncio.sleep(0.1)
+        assert scene.sessions.ids() == [session.session_id]
+        assert scene.sessions.admission.detached == 0
+
+
 async def test_a_full_house_still_lets_a_lost_client_back_in() -> None:
     async with stage([REPLY], settings={"session": {"max_sessions": 1}}) as scene:
+        scene.send(SendText(text="Count."))
+        await scene.until(TurnDone)
         await scene.stop_reading()
         scene.sessions.lose(scene.session, scene.attachment, is_over=False)
         scene.sessions.admission.connected = 1
         with pytest.raises(Overloaded):
             await scene.sessions.open(StartSession())
-        _, _, ready = await scene.sessions.open(wish(scene.session.session_id, scene.ready.resume_token, 0))
+        _, _, ready = await scene.sessions.open(wish(scene.session.session_id, scene.ready.resume_token, scene.frames[-1][1]))
         assert ready.resumed is True
 
 

@@ -83,7 +83,8 @@ ROOMS: dict[str, Room] = {
     "gateway.turn": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.speaker", "gateway.metrics", "gateway.outbox")),
     "gateway.outbox": Room(2, ("gateway.metrics",)),
     # owns the sessions' tasks, so that one that crashes ends alone
-    "gateway.sessions": Room(2, (*RULES, "gateway.profile", "gateway.session", "gateway.turn", "gateway.metrics")),
+    "gateway.session_store": Room(2, ("gateway.session",)),
+    "gateway.sessions": Room(2, (*RULES, "gateway.profile", "gateway.session", "gateway.session_store", "gateway.turn", "gateway.metrics")),
     "gateway.session": Room(
         2, (*RULES, "gateway.profile", "engine.api", "gateway.listener", "gateway.turn", "gateway.outbox", "gateway.metrics")
     ),
