@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
-from engine.api import Health, LanguageModel
+from engine.api import EngineError, Health, LanguageModel, Style, Synthesizer
 from engine.warm_up import warm_personas
 from gateway.admission import Admission
+from gateway.events import AudioOut
 from gateway.metrics import Metrics
 
 TICK_S = 0.05
@@ -52,6 +54,24 @@ async def keep_warm(model: LanguageModel, admission: Admission, personas: Sequen
             await warm_personas(model, personas)
         was_ready = admission.is_ready
         await asyncio.sleep(TICK_S)
+
+
+@runtime_checkable
+class Preparing(Protocol):
+    """Voices that keep phrases and can make them ahead."""
+
+    async def prepare(self, voice: str, language: str, style: Style, sample_rate_hz: int) -> None:
+        """Make what is not kept yet. Raises `EngineError`."""
+
+
+async def keep_phrases(voices: Synthesizer, voice: str, language: str) -> None:
+    """Make the configured phrases before somebody waits for them, as sessions that ask for nothing hear them; then end."""
+    able: object = voices
+    if isinstance(able, Preparing) and voices.voices():
+        try:
+            await able.prepare(voice or voices.voices()[0].id, language, Style(), AudioOut().rate_hz)
+        except EngineError as error:
+            log.warning("phrases not made ahead", extra={"kind": error.kind, "detail": str(error)})
 
 
 async def watch_gpu(metrics: Metrics) -> None:

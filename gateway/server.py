@@ -40,7 +40,7 @@ from gateway.config import Settings
 from gateway.connection import Connection
 from gateway.errors import RateLimited, StrettoError, UnsupportedSubprotocol
 from gateway.metrics import Metrics
-from gateway.monitor import keep_warm, watch_engines, watch_gpu, watch_loop
+from gateway.monitor import keep_phrases, keep_warm, watch_engines, watch_gpu, watch_loop
 from gateway.profile import persona_prompts
 from gateway.session import error_frame
 from gateway.sessions import Sessions
@@ -119,6 +119,7 @@ class Gateway:
                     ),
                     tasks.create_task(watch_gpu(self.metrics), name="gpu monitor"),
                     tasks.create_task(keep_warm(self.engines.model, self.admission, personas), name="warm-up"),
+                    tasks.create_task(keep_phrases(self.engines.voices, self.settings.tts.voice, self.settings.language), name="phrases"),
                 ]
                 self.admission.is_ready = self.engines.is_ready
                 try:
