@@ -40,6 +40,7 @@ class Dialogue:
         self._clock = asyncio.get_running_loop().time
         self._started_ms: dict[int, int] = {}  # utterances that are being said
         self._awaited: set[int] = set()  # over, and their text is still to come
+        self._promised: set[int] = set()  # turns that will answer an understood utterance and have not begun
         self._ended_s: float | None = None
         self._n_speaking = 0  # replies under way
         self._n_noticed = 0
@@ -83,6 +84,7 @@ class Dialogue:
             return f"no text of what was said came within {UNDERSTOOD_S:.0f} s"
         if not any(self.texts):
             return "nothing was understood"
+        await self._comes(lambda: not self._promised, UNDERSTOOD_S)
         await self._comes(lambda: self.last is not None and not self._n_speaking, None)
         return None
 
@@ -104,6 +106,7 @@ class Dialogue:
             async for heard in self._conversation.hearing:
                 if isinstance(heard, Reply):
                     self._n_speaking += 1
+                    self._promised.discard(heard.turn)
                     tasks.create_task(self._show(heard), name=f"reply {heard.turn}")
                 else:
                     self._take(heard)
@@ -127,6 +130,8 @@ class Dialogue:
                 self.texts.append(event.text)
                 if event.text:
                     self._write(f"you: {event.text}")
+                    if event.turn is not None:
+                        self._promised.add(event.turn)
             case PlayoutPaused():
                 self._write("(paused: somebody speaks)")
             case PlayoutResumed():
