@@ -1,6 +1,6 @@
 """What an operator may set about the engines: five frozen sections of the settings tree, and where their files live.
 
-Kept here, because the engines are built from them and may not import the gateway; `gateway/config.py` puts them into its tree.
+Kept here, because the engines are built from them and may not import the gateway; `gateway/config` puts them into its tree.
 """
 
 from __future__ import annotations

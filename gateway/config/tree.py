@@ -1,36 +1,20 @@
-"""All settings: one frozen tree, read once at start from TOML, then from the environment, checked whole.
-
-`configs/default.toml` documents every key; a test keeps the two equal. Environment: `STRETTO_SECTION__KEY=value` (TOML
-value, or bare text), `STRETTO_KEYS` (comma-separated bearer keys), `STRETTO_CACHE_DIR`.
-"""
+"""The settings tree: frozen structs, one a section. `configs/default.toml` documents every key; a test keeps the two equal."""
 
 from __future__ import annotations
 
-import os
-import re
-import tomllib
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
-import msgspec
 from msgspec import Meta, Struct
 
 from engine.settings import (
     AsrSettings,
     EngineSettings,
     FakeSettings,
-    HttpVoice,
     ListenSettings,
     LlmSettings,
-    SpeechServer,
     TtsSettings,
 )
-
-
-class ConfigError(Exception):
-    """A setting is wrong. The message names the key, what was got, and what would be valid."""
-
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -227,152 +211,3 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def engine_settings(self) -> EngineSettings:
         """What the engines are built from."""
         return EngineSettings(cache_path=self.cache_path, llm=self.llm, tts=self.tts, asr=self.asr, listen=self.listen, fake=self.fake)
-
-
-def load(path: Path | None, environment: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Settings from defaults, then the file, then the environment, then the command line (`section.key` overrides).
-
-    Raises `ConfigError`.
-    """
-    tree: dict[str, Any] = {}
-    if path is not None:
-        tree = _read(path)
-    _apply_environment(tree, os.environ if environment is None else environment)
-    for dotted, value in (overrides or {}).items():
-        _put(tree, dotted.split("."), value)
-    return check(tree)
-
-
-def check(tree: Mapping[str, Any]) -> Settings:
-    """A settings tree from plain values. Raises `ConfigError` naming the key, the value's fault, and the valid ones."""
-    try:
-        settings = msgspec.convert(tree, Settings)
-    except msgspec.ValidationError as error:
-        raise ConfigError(_explain(str(error), tree)) from error
-    _check_pairs(settings)
-    return settings
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read the settings file {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
-
-
-def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str]) -> None:
-    for name, value in environment.items():
-        if name == "STRETTO_CACHE_DIR":
-            tree["cache_dir"] = value
-        elif name == "STRETTO_KEYS":
-            _put(tree, ["server", "keys"], [key.strip() for key in value.split(",") if key.strip()])
-        elif name.startswith("STRETTO_") and "__" in name:
-            _put(tree, name.removeprefix("STRETTO_").lower().split("__"), _toml_value(value))
-
-
-def _toml_value(text: str) -> Any:
-    """A TOML value, or the text itself where it is none."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _put(tree: dict[str, Any], keys: list[str], value: Any) -> None:
-    for key in keys[:-1]:
-        below = tree.setdefault(key, {})
-        if not isinstance(below, dict):
-            raise ConfigError(f"{key} is a value, not a section; got {'.'.join(keys)} as well")
-        tree = below
-    tree[keys[-1]] = value
-
-
-def _explain(message: str, tree: Mapping[str, Any]) -> str:
-    """msgspec's message with the dotted key, and the valid keys where an unknown one was used."""
-    fault, _, path = message.partition(" - at `$")
-    section = re.sub(r"\[[^]]*\]", "", path.rstrip("`")).lstrip(".")
-    if fault.startswith("Object contains unknown field"):
-        unknown = fault.split("`")[1]
-        valid = ", ".join(sorted(_fields_of(section)))
-        return f"unknown key {f'{section}.' if section else ''}{unknown}; valid here: {valid}"
-    if fault.startswith("Invalid enum value"):
-        return f"{section}: {fault[:1].lower()}{fault[1:]}, expected one of {', '.join(sorted(_choices_of(section)))}"
-    got: Any = tree
-    for part in section.split("."):
-        got = got.get(part) if isinstance(got, Mapping) else None
-    is_secret = section.rpartition(".")[2] in ("key", "keys")
-    return f"{section}: {fault[:1].lower()}{fault[1:]}" + ("" if is_secret else f"; got {got!r}")
-
-
-def _fields_of(section: str) -> tuple[str, ...]:
-    named = {
-        "personas": Persona,
-        "keys": KeySettings,
-        "backends": BackendSettings,
-        "servers": SpeechServer,
-        "voices": HttpVoice,
-    }  # tables of tables
-    kind: Any = Settings
-    for part in filter(None, section.split(".")):
-        kind = named.get(part) or {f.name: f.type for f in msgspec.structs.fields(kind)}[part]
-    return tuple(f.name for f in msgspec.structs.fields(kind))
-
-
-def _choices_of(section: str) -> tuple[str, ...]:
-    """The words that a key takes; the key's type is a `Literal`, or a tuple of them."""
-    kind: Any = Settings
-    for part in section.split("."):
-        kind = {f.name: f.type for f in msgspec.structs.fields(kind)}[part]
-    choices = get_args(kind)
-    return get_args(choices[0]) or choices
-
-
-_KEY = re.compile(r"[\x21-\x7e]+")
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-
-
-def _check_pairs(settings: Settings) -> None:
-    """Refuse values that are valid alone and impossible together."""
-    server, session = settings.server, settings.session
-    if server.host not in LOOPBACK and not server.keys and not settings.keys and not server.allow_open:
-        raise ConfigError(
-            f"server.host is {server.host!r}, reachable from other machines, and server.keys is empty: set STRETTO_KEYS, "
-            "or server.allow_open = true to serve anyone"
-        )
-    if bool(server.tls_certificate) != bool(server.tls_key):
-        raise ConfigError("server.tls_certificate and server.tls_key go together; got only one of them")
-    if session.text_bytes >= session.message_bytes:
-        raise ConfigError(f"session.text_bytes ({session.text_bytes}) must be smaller than session.message_bytes ({session.message_bytes})")
-    _check_keys((*server.keys, *(key.key for key in settings.keys.values())))
-    _check_waits(settings.endpointing)
-    for name, key in settings.keys.items():
-        if key.persona and key.persona not in settings.personas:
-            known = ", ".join(sorted(settings.personas)) or "none is configured"
-            raise ConfigError(f"keys.{name}.persona is {key.persona!r}; expected one of the personas: {known}")
-    if session.context_tokens + settings.turn.max_tokens > settings.llm.context_tokens:
-        raise ConfigError(
-            f"session.context_tokens ({session.context_tokens}) + turn.max_tokens ({settings.turn.max_tokens}) must fit into "
-            f"llm.context_tokens ({settings.llm.context_tokens})"
-        )
-
-
-def _check_keys(keys: Sequence[str]) -> None:
-    """They travel in headers. An empty one, as a template without its value leaves it, would let everyone in. No message shows one."""
-    for key in keys:
-        if not _KEY.fullmatch(key):
-            raise ConfigError(f"a key in server.keys or [keys] has {len(key)} characters; expected one or more of visible ASCII, no spaces")
-
-
-def _check_waits(waits: EndpointingSettings) -> None:
-    if not waits.likely_ms <= waits.score_ms <= waits.sure_ms <= waits.unsure_ms <= waits.longest_ms:
-        raise ConfigError(
-            f"endpointing.likely_ms ({waits.likely_ms}), score_ms ({waits.score_ms}), sure_ms ({waits.sure_ms}), "
-            f"unsure_ms ({waits.unsure_ms}) and longest_ms ({waits.longest_ms}) must not get smaller in this order"
-        )
-    if waits.silence_probability > waits.speech_probability:
-        raise ConfigError(
-            f"endpointing.silence_probability ({waits.silence_probability}) must not be above "
-            f"endpointing.speech_probability ({waits.speech_probability})"
-        )

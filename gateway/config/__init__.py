@@ -1,0 +1,46 @@
+"""All settings: one frozen tree, read once at start from TOML, then from the environment, checked whole.
+
+`tree` has the keys, `loading` reads them, `pairs` refuses what is impossible together.
+"""
+
+from __future__ import annotations
+
+from gateway.config.loading import check, load
+from gateway.config.pairs import LOOPBACK, ConfigError
+from gateway.config.tree import (
+    BackendSettings,
+    BargeInSettings,
+    EndpointingSettings,
+    HearingSettings,
+    KeySettings,
+    LogSettings,
+    Persona,
+    RealtimeSettings,
+    ServerSettings,
+    SessionSettings,
+    Settings,
+    SpeculationSettings,
+    SpeechSettings,
+    TurnSettings,
+)
+
+__all__ = [
+    "LOOPBACK",
+    "BackendSettings",
+    "BargeInSettings",
+    "ConfigError",
+    "EndpointingSettings",
+    "HearingSettings",
+    "KeySettings",
+    "LogSettings",
+    "Persona",
+    "RealtimeSettings",
+    "ServerSettings",
+    "SessionSettings",
+    "Settings",
+    "SpeculationSettings",
+    "SpeechSettings",
+    "TurnSettings",
+    "check",
+    "load",
+]

@@ -1,0 +1,60 @@
+"""Values that are valid alone and impossible together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from gateway.config.tree import EndpointingSettings, Settings
+
+_KEY = re.compile(r"[\x21-\x7e]+")
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class ConfigError(Exception):
+    """A setting is wrong. The message names the key, what was got, and what would be valid."""
+
+
+def check_pairs(settings: Settings) -> None:
+    """Refuse values that are valid alone and impossible together."""
+    server, session = settings.server, settings.session
+    if server.host not in LOOPBACK and not server.keys and not settings.keys and not server.allow_open:
+        raise ConfigError(
+            f"server.host is {server.host!r}, reachable from other machines, and server.keys is empty: set STRETTO_KEYS, "
+            "or server.allow_open = true to serve anyone"
+        )
+    if bool(server.tls_certificate) != bool(server.tls_key):
+        raise ConfigError("server.tls_certificate and server.tls_key go together; got only one of them")
+    if session.text_bytes >= session.message_bytes:
+        raise ConfigError(f"session.text_bytes ({session.text_bytes}) must be smaller than session.message_bytes ({session.message_bytes})")
+    _check_keys((*server.keys, *(key.key for key in settings.keys.values())))
+    _check_waits(settings.endpointing)
+    for name, key in settings.keys.items():
+        if key.persona and key.persona not in settings.personas:
+            known = ", ".join(sorted(settings.personas)) or "none is configured"
+            raise ConfigError(f"keys.{name}.persona is {key.persona!r}; expected one of the personas: {known}")
+    if session.context_tokens + settings.turn.max_tokens > settings.llm.context_tokens:
+        raise ConfigError(
+            f"session.context_tokens ({session.context_tokens}) + turn.max_tokens ({settings.turn.max_tokens}) must fit into "
+            f"llm.context_tokens ({settings.llm.context_tokens})"
+        )
+
+
+def _check_keys(keys: Sequence[str]) -> None:
+    """They travel in headers. An empty one, as a template without its value leaves it, would let everyone in. No message shows one."""
+    for key in keys:
+        if not _KEY.fullmatch(key):
+            raise ConfigError(f"a key in server.keys or [keys] has {len(key)} characters; expected one or more of visible ASCII, no spaces")
+
+
+def _check_waits(waits: EndpointingSettings) -> None:
+    if not waits.likely_ms <= waits.score_ms <= waits.sure_ms <= waits.unsure_ms <= waits.longest_ms:
+        raise ConfigError(
+            f"endpointing.likely_ms ({waits.likely_ms}), score_ms ({waits.score_ms}), sure_ms ({waits.sure_ms}), "
+            f"unsure_ms ({waits.unsure_ms}) and longest_ms ({waits.longest_ms}) must not get smaller in this order"
+        )
+    if waits.silence_probability > waits.speech_probability:
+        raise ConfigError(
+            f"endpointing.silence_probability ({waits.silence_probability}) must not be above "
+            f"endpointing.speech_probability ({waits.speech_probability})"
+        )
