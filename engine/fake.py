@@ -1,4 +1,4 @@
-"""Scripted engines for tests and benches: they keep every promise of `engine/api.py` and run no model.
+"""Scripted engines for tests and benches: they keep every promise of `engine/api` and run no model.
 
 All waits are timers of the running loop, so a virtual-time loop drives them and nothing sleeps in a test. Moments are
 absolute (start + TTFT + n * ITL): a slow consumer does not slow the script down, as with a real engine.

@@ -1,4 +1,4 @@
-"""Scripted ears for tests and benches: they keep the promises of listening in `engine/api.py` and run no model.
+"""Scripted ears for tests and benches: they keep the promises of listening in `engine/api` and run no model.
 
 All waits are timers of the running loop, so a virtual-time loop drives them. By default they judge by loudness and answer in turn
 from a script. What was asked is kept in bounded records that tests read.

@@ -1,4 +1,4 @@
-"""How voices that step in for each other tell of it: a promise of `engine/api.py`'s kind, for metrics and logs."""
+"""How voices that step in for each other tell of it: a promise of `engine/api`'s kind, for metrics and logs."""
 
 from __future__ import annotations
 

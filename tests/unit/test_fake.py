@@ -1,4 +1,4 @@
-"""The scripted engines keep the promises of `engine/api.py`, on virtual time."""
+"""The scripted engines keep the promises of `engine/api`, on virtual time."""
 
 from __future__ import annotations
 
