@@ -138,6 +138,7 @@ class Run:
         from engine.build import build, stop_served
         from gateway import logs, server
         from gateway.config import check
+        from gateway.server import lifecycle
 
         settings = check(self.tree())
         speech_ms = fake.speech_ms
@@ -145,7 +146,7 @@ class Run:
         logs.configure(settings.log.level)
         engines = build(settings.engine_settings())
         self.model = engines.model
-        server.build = lambda _: engines  # the same objects, so that the raw rows reach the engine that the gateway has
+        lifecycle.build = lambda _: engines  # the same objects, so that the raw rows reach the engine that the gateway has
         ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         began = time.monotonic()
         async with asyncio.TaskGroup() as tasks:

@@ -1,0 +1,100 @@
+"""The parts of one gateway process: built once, started and stopped in order, drained before they go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+
+from engine.audio_codecs.encoders import EncodingRoom
+from engine.build import Engines
+from engine.observer import Observable
+from gateway.admission import Admission
+from gateway.config import Settings
+from gateway.metrics import Metrics
+from gateway.monitor import keep_phrases, keep_warm, watch_engines, watch_gpu, watch_loop
+from gateway.profile import persona_prompts
+from gateway.server.doors import Doors
+from gateway.server.guard import Guard
+from gateway.sessions import Sessions
+from gateway.speech.markup import rules_from
+from gateway.turn import Parts
+from gateway.voice_watch import VoiceWatch
+
+TICK_S = 0.05  # how often the drain looks whether turns have finished
+CLOSE_S = 3.0  # for the last sockets to take their close frame
+
+log = logging.getLogger("stretto.server")
+
+
+class Gateway:
+    """One gateway process: engines, sessions, and the ASGI application over them."""
+
+    def __init__(self, settings: Settings, engines: Engines, metrics: Metrics | None = None) -> None:
+        self.settings = settings
+        self.engines = engines
+        self.metrics = metrics or Metrics()
+        self.admission = Admission(settings.session.max_sessions)
+        self.encoding = EncodingRoom()
+        self.parts = Parts(
+            model=engines.model,
+            voices=engines.voices,
+            metrics=self.metrics,
+            settings=settings,
+            rules=rules_from(settings.speech),
+            now=time.monotonic,  # the loop's own base, but to the microsecond: uvloop counts whole milliseconds
+            ears=engines.ears,
+            encoding=self.encoding,
+        )
+        voices: object = engines.voices
+        if isinstance(voices, Observable):
+            voices.observe(VoiceWatch(engines.voices, self.metrics))
+        self.sessions = Sessions(self.parts, self.admission)
+        doors = Doors(self.parts, engines, self.sessions)
+        self.app = Starlette(routes=doors.routes(), middleware=[Middleware(Guard, access=doors.access)])
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Engines started, sessions owned, monitors on; everything stopped in reverse. Raises `EngineSetupError`."""
+        personas = persona_prompts(self.settings, self.parts.rules)
+        with contextlib.closing(self.encoding):  # after the last turn
+            async with self.engines.running(), asyncio.TaskGroup() as tasks:
+                tasks.create_task(self.sessions.run(), name="sessions")
+                await self.sessions.started.wait()
+                monitors = [
+                    tasks.create_task(watch_loop(self.metrics), name="loop monitor"),
+                    tasks.create_task(
+                        watch_engines(self.engines.health, lambda: self.engines.is_ready, self.admission, self.metrics),
+                        name="engine monitor",
+                    ),
+                    tasks.create_task(watch_gpu(self.metrics), name="gpu monitor"),
+                    tasks.create_task(keep_warm(self.engines.model, self.admission, personas), name="warm-up"),
+                    tasks.create_task(keep_phrases(self.engines.voices, self.settings.tts.voice, self.settings.language), name="phrases"),
+                ]
+                self.admission.is_ready = self.engines.is_ready
+                try:
+                    yield
+                finally:
+                    self.sessions.stop()
+                    for monitor in monitors:
+                        monitor.cancel()
+
+    async def drain(self) -> None:
+        """Refuse newcomers, let running turns finish until the deadline, then close every socket with 4004."""
+        self.admission.is_draining = True
+        deadline_s = self.settings.server.drain_s
+        log.info("draining", extra={"n_sessions": len(self.sessions), "deadline_s": deadline_s})
+        self.sessions.drain(deadline_s)
+        loop = asyncio.get_running_loop()
+        ends_at = loop.time() + deadline_s
+        while self.sessions.n_busy and loop.time() < ends_at:
+            self.sessions.dismiss(busy_too=False)
+            await asyncio.sleep(TICK_S)
+        self.sessions.dismiss(busy_too=True)
+        while self.admission.connected and loop.time() < ends_at + CLOSE_S:
+            await asyncio.sleep(TICK_S)
