@@ -6,11 +6,14 @@ first audio counts as abandoned, and against the latency promise when it was old
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from itertools import product
+from typing import Literal, get_args
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-from gateway.events import Timeline
+from gateway.events import InterruptReason, Timeline, TurnStatus
 
 # Dense to one second, because that is where people feel the difference (vLLM's own buckets start at 0.3 s).
 LATENCY_BUCKETS_S = (
@@ -21,6 +24,8 @@ SHORT_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5
 
 InputKind = Literal["text", "speech"]
 PROMISED_FIRST_AUDIO_S = 0.6  # the p99 promise of typed turns
+LLM_FAULTS = ("failed", "not_ready", "stalled", "busy", "context_too_long")
+VOICE_FAULTS = ("failed", "not_ready", "stalled", "busy", "refused", "no_voice", "cut")
 
 
 class Metrics:
@@ -63,7 +68,37 @@ class Metrics:
         self.ready = Gauge("stretto_ready", "1 while engines accept requests", registry=registry)
         self.gpu_used = Gauge("stretto_gpu_memory_used_bytes", "GPU memory in use (NVML)", ("gpu",), registry=registry)
         self.gpu_total = Gauge("stretto_gpu_memory_total_bytes", "GPU memory (NVML)", ("gpu",), registry=registry)
+        self.process = ProcessMetrics(registry)
         self.listening = ListeningMetrics(registry)
+        self._begin_at_zero()
+
+    def _begin_at_zero(self) -> None:
+        """Every count that can be foreseen stands there from the start: `rate()` does not see the event that a series begins with."""
+        _foresee(self.turns, get_args(TurnStatus))
+        _foresee(self.abandoned, ("ttft", "first_segment", "first_audio"))
+        _foresee(self.promise_missed, get_args(InputKind))
+        _foresee(self.interruptions, get_args(InterruptReason))
+        _foresee(self.refused, ("overloaded", "full", "draining", "rate_limited"))
+        _foresee(self.engine_errors, LLM_FAULTS)
+        _foresee(self.tokens, ("prompt", "cached", "output"))
+        for histogram in (self.ttfa, self.perceived):
+            _foresee(histogram, get_args(InputKind))
+
+    def foresee_voices(self, engines: Iterable[str]) -> None:
+        """These voice engines may fail, rest, and step in for each other."""
+        names = sorted(set(engines))
+        _foresee(self.tts_errors, names, VOICE_FAULTS)
+        _foresee(self.tts_faults, names, VOICE_FAULTS)
+        _foresee(self.tts_rests, names)
+        _foresee(self.voice_changes, names, names)
+
+
+class ProcessMetrics:
+    """What a gateway process is and may do."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.max_sessions = Gauge("stretto_max_sessions", "Sessions that are let in at once", registry=registry)
+        Gauge("stretto_build_info", "1; which version this is", ("version",), registry=registry).labels(_version()).set(1)
 
 
 class ListeningMetrics:
@@ -79,6 +114,11 @@ class ListeningMetrics:
         self.speculation_wasted = _counter(registry, "stretto_speculation_wasted_tokens", "Tokens of drafts that were thrown away")
         self.audio_dropped = _counter(registry, "stretto_audio_in_dropped_seconds", "Microphone audio that was not listened to", ("why",))
         self.ear_errors = _counter(registry, "stretto_ear_errors", "Failures of the engines of listening", ("ear", "kind"))
+        _foresee(self.utterances, ("text", "empty", "noise", "crowded", "failed"))
+        _foresee(self.barge_ins, ("confirmed", "merged", "dismissed"))
+        _foresee(self.speculation, ("committed", "changed", "resumed", "cancelled", "failed", "no_headroom"))
+        _foresee(self.audio_dropped, ("too_long", "behind"))
+        _foresee(self.ear_errors, ("asr", "end_of_turn"), ("failed", "not_ready", "stalled", "busy", "refused"))
 
 
 def _histogram(registry: CollectorRegistry, name: str, text: str, labels: tuple[str, ...] = ()) -> Histogram:
@@ -87,6 +127,19 @@ def _histogram(registry: CollectorRegistry, name: str, text: str, labels: tuple[
 
 def _counter(registry: CollectorRegistry, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
     return Counter(name, text, labels, registry=registry)
+
+
+def _foresee(metric: Counter | Histogram, *labels: Sequence[str]) -> None:
+    """Begin its series: one for every combination."""
+    for values in product(*labels):
+        metric.labels(*values)
+
+
+def _version() -> str:
+    try:
+        return version("stretto")
+    except PackageNotFoundError:  # run from a checkout that is not installed
+        return "unknown"
 
 
 class TurnClock:

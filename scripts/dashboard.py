@@ -131,6 +131,7 @@ TALK = (
         (
             Query(f"sum(stretto_sessions{{{OWN}}})", "sessions"),
             Query(f"sum(stretto_connections{{{OWN}}})", "connections"),
+            Query(f"sum(stretto_max_sessions{{{OWN}}})", "places"),
             Query(f"count(stretto_ready{{{OWN}}} == 1)", "gateways ready"),
         ),
         "A session outlives its connection while its client may come back.",
@@ -186,6 +187,22 @@ SPEECH = (
     ),
     Panel("Voices: segment to first chunk", "s", quantiles("stretto_tts_first_chunk_seconds", "engine", (0.5, 0.95), "{{engine}}")),
     Panel("Voices: segments that failed", "ops", (per_second("stretto_tts_errors_total", "engine, kind", "{{engine}}: {{kind}}"),)),
+    Panel(
+        "Voices: faults",
+        "ops",
+        (
+            per_second("stretto_tts_faults_total", "engine, kind", "{{engine}}: {{kind}}"),
+            per_second("stretto_tts_rests_total", "engine", "{{engine}} rests"),
+        ),
+        "Those too that another engine made good. An engine that fails is left alone for a while.",
+    ),
+    Panel(
+        "Voices: another one stepped in",
+        "percentunit",
+        (Query(f"stretto:tts_voice_changes:ratio5m{{{JOB}}}", "{{spoken_by}} for {{asked}}"),),
+        "Share of the segments.",
+        limits=((0.05, "red"),),
+    ),
     Panel("Listening: silence that ended a turn", "s", quantiles("stretto_end_of_turn_wait_seconds", "why", (0.5, 0.95), "{{why}}")),
     Panel("Listening: speech over a reply to its pause", "s", quantiles("stretto_barge_in_pause_seconds")),
     Panel("Listening: end of speech to text", "s", quantiles("stretto_final_transcript_seconds")),
@@ -257,6 +274,7 @@ MACHINE = (
         (Query(f"rate(process_cpu_seconds_total{{{OWN}}}{RATE})", "{{instance}}"),),
         "1 is a whole core.",
     ),
+    Panel("Gateways by version", "short", (Query(f"count by (version) (stretto_build_info{{{OWN}}})", "{{version}}"),)),
     Panel("Memory of the gateway", "bytes", (Query(f"process_resident_memory_bytes{{{OWN}}}", "{{instance}}"),)),
 )
 ROWS = {"What a listener feels": FELT, "Conversations": TALK, "Speech": SPEECH, "Engine": ENGINE, "Machine": MACHINE}

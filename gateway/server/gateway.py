@@ -39,6 +39,7 @@ class Gateway:
         self.settings = settings
         self.engines = engines
         self.metrics = metrics or Metrics()
+        self.metrics.process.max_sessions.set(settings.session.max_sessions)
         self.admission = Admission(settings.session.max_sessions)
         self.encoding = EncodingRoom()
         self.parts = Parts(
@@ -66,6 +67,7 @@ class Gateway:
             async with self.engines.running(), asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.sessions.run(), name="sessions")
                 await self.sessions.started.wait()
+                self.metrics.foresee_voices(voice.engine for voice in self.engines.voices.voices())
                 monitors = [
                     tasks.create_task(watch_loop(self.metrics), name="loop monitor"),
                     tasks.create_task(
