@@ -136,3 +136,17 @@ def test_the_segmenter_goes_on_after_a_flush() -> None:
 
 def test_an_unknown_language_is_read_like_english() -> None:
     assert [segment.text for segment in run("Mr. Xy ok. Yes.", "xx")] == ["Mr. Xy ok. ", "Yes."]
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "least", "most"),
+    [
+        ("en", "Far down there in the deep cold water of the sea they have lived for thousands of years without a single ray of light", 30, 60),
+        ("zh", "深海里的动物在没有一丝阳光的寒冷水域中已经生活了几千年的时间而且从来没有见过其他的生物", 12, 25),
+        ("ko", "그런 점에서 깊은 바다의 동물들은 햇빛이 전혀 없는 차가운 물속에서 수천 년 동안 살아왔다는 것을 알 수 있습니다", 12, 32),
+    ],
+)
+def test_a_first_segment_without_a_mark_takes_the_same_time_to_say_in_any_script(language: str, text: str, least: int, most: int) -> None:
+    first = run(text, language, SegmentOptions())[0]
+    assert first.cut == "length"
+    assert least <= len(first.text) <= most

@@ -6,10 +6,10 @@ A cut never falls inside a word, number, address, pair of marks or character clu
 import unicodedata
 from dataclasses import dataclass
 
-from gateway.speech.segmenter.characters import CLAUSES, CLOSERS, STOPS, is_han
+from gateway.speech.segmenter.characters import CLAUSES, CLOSERS, STOPS, is_han, is_hangul
 
 HAN_WEIGHT = 2.4
-"""One Han character takes as long to say as about 2.4 Latin ones (limits 25 : 60 and 120 : 280)."""
+"""One Han character or Hangul syllable takes as long to say as about 2.4 Latin ones (limits 25 : 60 and 120 : 280)."""
 TAIL = 8
 """A cut leaves at least so many Latin characters (half of it Han) to the next segment."""
 LIST_HAN = 8
@@ -30,7 +30,7 @@ class SegmentOptions:
     clause_words: int = 3
     clause_chars: int = 12
     first_chars: int = 60
-    """Latin characters; Han count HAN_WEIGHT each."""
+    """Latin characters; Han and Hangul count HAN_WEIGHT each."""
     soft_chars: int = 280
     hard_chars: int = 600
     """A word longer than this is cut anywhere: memory stays bounded."""
@@ -41,7 +41,7 @@ DEFAULT = SegmentOptions()
 
 def weight(text: str) -> float:
     """Length in Latin characters."""
-    return len(text) if text.isascii() else len(text) + (HAN_WEIGHT - 1) * sum(map(is_han, text))
+    return len(text) if text.isascii() else len(text) + (HAN_WEIGHT - 1) * sum(is_han(char) or is_hangul(char) for char in text)
 
 
 def is_clause_end(text: str, at: int, final: bool, options: SegmentOptions) -> bool | None:
