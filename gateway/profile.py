@@ -33,7 +33,7 @@ LISTED = 8  # voices named in an error; the whole list is in `session.ready`
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """Effective settings of a session."""
+    """Effective settings of a session. `takes_tools`: whether its language model does."""
 
     instructions: str
     language: str
@@ -49,6 +49,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     max_tokens: int | None = None
     tool_flow: Literal["same_turn", "next_turn"] = "same_turn"
     is_clocked: bool = False
+    takes_tools: bool = True
     rights: Rights = FULL_RIGHTS
 
     def prompt(self, rules: MarkupRules) -> str:
@@ -58,7 +59,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     def updated(self, update: UpdateSession | RequestReply, voices: Synthesizer) -> Profile:
         """With the given settings changed, for the session or for one reply.
 
-        Raises `UnknownVoice`, `NotPermitted`, `TextTooLong`, `BadMessage`.
+        Raises `UnknownVoice`, `NotPermitted`, `NotAvailable`, `TextTooLong`, `BadMessage`.
         """
         wishes = {name: getattr(update, name, None) for name in CHANGEABLE}
         given: dict[str, Any] = {name: value for name, value in wishes.items() if value is not None}  # Any: of each field's own type
@@ -70,7 +71,7 @@ class Profile(Struct, frozen=True, kw_only=True):
         if given.get("max_tokens") == "inf":
             given["max_tokens"] = None
         changed = structs.replace(self, **given)
-        check_tools(changed.tools)
+        check_tools(changed.tools, are_taken=self.takes_tools)
         _check_choice(changed.tool_choice, changed.tools)
         _check_max_tokens(changed.max_tokens)
         return changed
@@ -107,10 +108,11 @@ def started(
     rights: Rights = FULL_RIGHTS,
     *,
     can_listen: bool = False,
+    takes_tools: bool = True,
     encodings: Mapping[str, Sequence[int]] = _NO_ENCODINGS,
 ) -> Profile:
     """The profile that `session.start` asks for, within the rights of its key. `can_listen`: whether this gateway takes audio in;
-    `encodings`: the codecs beside pcm16 that it gives out, and their rates.
+    `takes_tools`: whether its language model takes them; `encodings`: the codecs beside pcm16 that it gives out, and their rates.
 
     Raises `UnknownPersona`, `UnknownVoice`, `UnsupportedCodec`, `NotAvailable`, `NotPermitted`, `TextTooLong`, `BadMessage`.
     """
@@ -118,7 +120,7 @@ def started(
     if rights.persona and start.persona not in (None, rights.persona):
         raise NotPermitted(f"This key speaks as {rights.persona!r}; expected no other persona.")
     persona = _persona(rights.persona or start.persona, settings)
-    check_tools(start.tools)
+    check_tools(start.tools, are_taken=takes_tools)
     if start.audio_in is not None:
         _check_audio_in(start.audio_in, can_listen=can_listen)
     _check_audio_out(start.audio_out, encodings)
@@ -136,6 +138,7 @@ def started(
         tools=start.tools,
         tool_flow=start.tool_flow,
         is_clocked=start.playout == "clock",
+        takes_tools=takes_tools,
         rights=rights,
     )
 
@@ -157,8 +160,10 @@ def persona_prompts(settings: Settings, rules: MarkupRules) -> tuple[str, ...]:
     return tuple(prompts)
 
 
-def check_tools(tools: Sequence[Tool]) -> None:
-    """Names, number and size. Raises `BadMessage`."""
+def check_tools(tools: Sequence[Tool], *, are_taken: bool = True) -> None:
+    """Names, number and size, and whether the language model takes any. Raises `BadMessage`, `NotAvailable`."""
+    if tools and not are_taken:
+        raise NotAvailable(f"Got {len(tools)} tools, and the language model of this gateway takes none; expected no `tools`.")
     if len(tools) > MAX_TOOLS:
         raise BadMessage(f"There are {len(tools)} tools; expected at most {MAX_TOOLS}.")
     names = [tool.name for tool in tools]

@@ -79,8 +79,9 @@ class Sessions:
             self._parts.metrics.refused.labels("full").inc()
             raise Overloaded("All places are taken; only clients that resume their session are let in.", retry_after_ms=5000)
         parts = self._parts
+        able = {"can_listen": parts.ears is not None, "takes_tools": parts.model.facts.takes_tools}
         encodings = parts.encoding.rates() if parts.encoding is not None else {}
-        wish = profile.started(start, parts.settings, parts.voices, rights, can_listen=parts.ears is not None, encodings=encodings)
+        wish = profile.started(start, parts.settings, parts.voices, rights, encodings=encodings, **able)
         session = Session(f"sess_{secrets.token_hex(8)}", wish, start, self._parts)
         entry = Entry(session)
         self._store.add(entry)

@@ -16,7 +16,20 @@ from engine.api.errors import (
     VoiceUnavailable,
 )
 from engine.api.health import Health
-from engine.api.language import Delta, FinishReason, Generation, Kept, LanguageModel, Message, Prompt, Role, Sampling, ToolCall, Usage
+from engine.api.language import (
+    Delta,
+    Facts,
+    FinishReason,
+    Generation,
+    Kept,
+    LanguageModel,
+    Message,
+    Prompt,
+    Role,
+    Sampling,
+    ToolCall,
+    Usage,
+)
 from engine.api.listening import Ear, Ears, EndOfTurn, HeardWord, Recognizer, Transcript, Transcription, VoiceDetector, VoiceFrame
 from engine.api.voice import Expectant, SpeechChunk, Style, Synthesis, Synthesizer, Voice, WordTiming
 
@@ -32,6 +45,7 @@ __all__ = [
     "EngineSetupError",
     "EngineStalled",
     "Expectant",
+    "Facts",
     "FinishReason",
     "Generation",
     "Health",

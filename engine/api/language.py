@@ -88,12 +88,27 @@ class Generation(Struct, frozen=True, kw_only=True):
     cache_salt: str | None = None
 
 
+class Facts(Struct, frozen=True, kw_only=True):
+    """What a language model can do.
+
+    `takes_tools`: it is told of tools, and its calls are understood. `keeps_prefixes`: every prompt that it has read stays in a cache
+    by its prefix, for all requests with the same `cache_salt` and for no others.
+    """
+
+    takes_tools: bool = True
+    keeps_prefixes: bool = False
+
+
 class LanguageModel(Protocol):
     """A chat model that streams text."""
 
     @property
     def name(self) -> str:
         """Model and engine, for the banner and logs."""
+
+    @property
+    def facts(self) -> Facts:
+        """What it can do; sure once it was started."""
 
     async def start(self) -> None:
         """Load; returns when requests are accepted. Raises `EngineSetupError`."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from engine.api import ContextTooLong, Delta, FinishReason, Generation, Kept, Message, Prompt, Usage
+from engine.api import ContextTooLong, Delta, Facts, FinishReason, Generation, Kept, Message, Prompt, Usage
 from engine.fake.script import N_RECORDS, OpenRequest, Script, Scripted, token_id, tokenize
 
 CACHE_BLOCK_TOKENS = 16  # vLLM's default block: a prefix is cached in whole blocks only
@@ -31,6 +31,7 @@ class ScriptedModel(Scripted):
         itl_ms: float = 20.0,
         context_tokens: int = 4096,
         token_ids: bool = True,
+        takes_tools: bool = True,
     ) -> None:
         super().__init__()
         if not replies:
@@ -38,6 +39,7 @@ class ScriptedModel(Scripted):
         self.scripts = [Script(tokens=tokenize(r)) if isinstance(r, str) else r for r in replies]
         self.ttft_ms, self.itl_ms = ttft_ms, itl_ms
         self.context_tokens, self.token_ids = context_tokens, token_ids
+        self.facts = Facts(takes_tools=takes_tools, keeps_prefixes=True)
         self.requests: deque[Generation] = deque(maxlen=N_RECORDS)
         self.finished: deque[tuple[str, FinishReason]] = deque(maxlen=N_RECORDS)
         self.cancelled: deque[str] = deque(maxlen=N_RECORDS)  # ids given to cancel() while open

@@ -25,3 +25,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     open_requests: int = 256
     canary_s: float = 15.0
     hung_s: float = 20.0
+
+    @property
+    def keeps_prefixes(self) -> bool:
+        """Whether the engine has a prefix cache."""
+        return bool(self.arguments.get("enable_prefix_caching"))

@@ -152,6 +152,7 @@ async def test_two_messages_of_one_role_and_a_strange_order_are_taken(model: Lla
 
 
 async def test_tools_are_refused_and_not_ignored(model: LlamaCpp) -> None:
+    assert not model.facts.takes_tools
     with pytest.raises(EngineError, match="takes none"):
         await model.render([user("x")], [{"type": "function"}], None)
 

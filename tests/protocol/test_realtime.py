@@ -8,7 +8,7 @@ import base64
 import pytest
 
 from engine.api import EngineError, VoiceUnavailable
-from engine.fake import Fault, Script, ScriptedVoice, tokenize
+from engine.fake import Fault, Script, ScriptedModel, ScriptedVoice, tokenize
 from tests.doubles.answering import ANSWERS, LONG, AnsweringModel
 from tests.protocol.realtime_stage import realtime
 
@@ -124,6 +124,22 @@ async def test_words_come_before_the_call_in_one_response() -> None:
         assert [item["type"] for item in done["output"]] == ["message", "function_call"]
         added = client.of("conversation.item.added")
         assert [event["previous_item_id"] for event in added] == [None, added[0]["item"]["id"], added[1]["item"]["id"]]
+
+
+async def test_a_model_that_takes_no_tools_refuses_them_at_the_update_and_answers_on() -> None:
+    async with realtime(model=ScriptedModel(["Fine."], takes_tools=False)) as client:
+        client.send("session.update", event_id="e1", session={"tools": [TOOL], "instructions": "Be a pirate."})
+        client.say("Hello?")
+        client.send("response.create", event_id="e2", response={"tools": [TOOL]})
+        client.send("response.create", response={"output_modalities": ["text"]})
+        assert (await client.until("response.done"))["response"]["status"] == "completed"
+        told = [event["error"] for event in client.of("error")]
+        assert [(error["code"], error["param"], error["event_id"], error["type"]) for error in told] == [
+            ("invalid_value", "session.tools", "e1", "invalid_request_error"),
+            ("invalid_value", "response.tools", "e2", "invalid_request_error"),
+        ]
+        assert "takes none" in told[0]["message"]
+        assert client.of("session.updated") == []
 
 
 async def test_outputs_for_unknown_or_answered_calls_are_errors() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from engine.api import ToolCall
-from engine.fake import Script
+from engine.fake import Script, ScriptedModel
+from gateway.errors import NotAvailable
 from gateway.events import (
     Ack,
     AddItem,
@@ -183,3 +186,17 @@ async def test_wrong_tools_are_refused_whole() -> None:
         await asyncio.sleep(0.01)
         assert [(error.code, error.ref) for error in scene.of(ErrorRaised)] == [("bad_message", ref) for ref in "abc"]
         assert scene.session.profile.voice == "fake-en"
+
+
+async def test_a_model_that_takes_no_tools_says_so_and_the_conversation_goes_on() -> None:
+    async with stage(model=ScriptedModel(["Fine."], takes_tools=False)) as scene:
+        with pytest.raises(NotAvailable, match="Got 2 tools, and the language model of this gateway takes none"):
+            await scene.sessions.open(START)
+        assert len(scene.sessions) == 1, "no session was left behind"
+        scene.send(UpdateSession(id="u", tools=TOOLS, voice="fake-low"))
+        scene.send(RequestReply(id="r", tools=TOOLS))
+        scene.send(SendText(text="Hello?"))
+        assert (await scene.until(TurnDone)).status == "completed"
+        assert [(error.code, error.ref) for error in scene.of(ErrorRaised)] == [("not_available", "u"), ("not_available", "r")]
+        assert scene.session.profile.voice == "fake-en", "an update is taken whole or not at all"
+        assert scene.model.requests[0].prompt.tools == ()

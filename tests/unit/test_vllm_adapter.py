@@ -478,6 +478,16 @@ def test_failed_starts_say_what_to_do(message: str, hint: str) -> None:
     assert message[:40] in told
 
 
+async def test_a_model_whose_calls_no_parser_reads_takes_no_tools() -> None:
+    async with Running() as running:
+        assert running.model.facts.takes_tools
+    workshop = Workshop()
+    deaf = VllmModel(Plan(model="folder/tiny", arguments={}), workshop.build, workshop.load_tokenizer, lambda *_: None)
+    await deaf.start()
+    assert not deaf.facts.takes_tools
+    await deaf.close()
+
+
 def through_tools(*deltas: Delta) -> list[Delta]:
     reader = ToolReader(CallParser(), None)
     return [reader.read(delta) for delta in deltas]

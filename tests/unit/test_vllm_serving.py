@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from engine.api import EngineError, EngineSetupError, Generation, Message
@@ -55,6 +56,12 @@ def test_the_command_serves_on_the_socket_alone() -> None:
     assert command[:5] == ["python", "-m", "vllm.entrypoints.openai.api_server", "--uds", "/run/x.sock"]
     assert "--port" not in command
     assert request_fields(plan_of()) == {"top_k": 20, "chat_template_kwargs": {"enable_thinking": False}}
+
+
+def test_the_server_takes_tools_where_its_parser_was_named(tmp_path: Path) -> None:
+    assert not ServedVllm(plan_of(), tmp_path).facts.takes_tools
+    named = msgspec.structs.replace(plan_of(), tool_call_parser="hermes")
+    assert ServedVllm(named, tmp_path).facts.takes_tools
 
 
 def test_other_settings_are_another_engine() -> None:

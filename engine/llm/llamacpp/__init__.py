@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from engine.api import Delta, EngineError, EngineNotReady, EngineSetupError, Generation, Health, Kept, Message, Prompt, Usage
+from engine.api import Delta, EngineError, EngineNotReady, EngineSetupError, Facts, Generation, Health, Kept, Message, Prompt, Usage
 from engine.llm.llamacpp.cores import physical_cores
 from engine.llm.llamacpp.words import Piece, Request, Setup
 from engine.worker import Worker, WorkerSpec
@@ -38,6 +38,12 @@ class LlamaCpp:
     @property
     def name(self) -> str:
         return f"{self._path.stem} on llama.cpp"
+
+    @property
+    def facts(self) -> Facts:
+        """No tools: its template is run over marks in the place of texts, and no parser reads calls. A prefix is found again only in a slot
+        that nobody has taken since."""
+        return Facts(takes_tools=False)
 
     @property
     def pid(self) -> int | None:
@@ -77,7 +83,7 @@ class LlamaCpp:
         if not self.health().ready:
             raise EngineNotReady(f"llama.cpp is {self.health().detail}")
         if tools:
-            raise EngineError(f"got {len(tools)} tools, and the llama.cpp engine takes none")
+            raise EngineError(f"got {len(tools)} tools, and the llama.cpp engine takes none (its `facts` say so)")
         return Prompt(messages=tuple(messages))
 
     async def generate(self, generation: Generation) -> AsyncGenerator[Delta, None]:

@@ -15,6 +15,7 @@ from engine.api import (
     EngineNotReady,
     EngineSetupError,
     EngineStalled,
+    Facts,
     Generation,
     Health,
     Kept,
@@ -48,6 +49,11 @@ class OpenAiModel:
     def name(self) -> str:
         """Model and servers."""
         return f"{self._model or 'what is served'} at {', '.join(endpoint.name for endpoint in self._settings.endpoints)}"
+
+    @property
+    def facts(self) -> Facts:
+        """Tools as far as anyone knows: the server says otherwise when it is asked."""
+        return Facts(keeps_prefixes=self._settings.dialect == "vllm")
 
     @property
     def n_open(self) -> int:

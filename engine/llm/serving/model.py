@@ -17,7 +17,7 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from engine.api import Delta, EngineError, EngineNotReady, EngineSetupError, Generation, Health, Kept, Message, Prompt, Sampling
+from engine.api import Delta, EngineError, EngineNotReady, EngineSetupError, Facts, Generation, Health, Kept, Message, Prompt, Sampling
 from engine.llm.openai import ChatServers, Endpoint, OpenAiModel
 from engine.llm.serving.command import command_of, digest_of, request_fields
 from engine.llm.serving.process import ServerProcess, stop_others
@@ -72,6 +72,11 @@ class ServedVllm:
     def name(self) -> str:
         """Model and engine."""
         return f"{self._plan.model.rstrip('/').rsplit('/', 1)[-1]} (vLLM's server)"
+
+    @property
+    def facts(self) -> Facts:
+        """Tools where llm.vllm.tool_call_parser was named: the server refuses them otherwise."""
+        return Facts(takes_tools=self._plan.tool_call_parser is not None, keeps_prefixes=self._plan.keeps_prefixes)
 
     async def start(self) -> None:
         """Find the server or start it; returns when it accepts requests. A cancel leaves it loading. Raises `EngineSetupError`."""

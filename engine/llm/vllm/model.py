@@ -20,6 +20,7 @@ from engine.api import (
     EngineError,
     EngineNotReady,
     EngineSetupError,
+    Facts,
     Generation,
     Health,
     Kept,
@@ -80,6 +81,11 @@ class VllmModel:
     def name(self) -> str:
         """Model and engine."""
         return f"{self._plan.model.rstrip('/').rsplit('/', 1)[-1]} (vLLM)"
+
+    @property
+    def facts(self) -> Facts:
+        """Tools where one of vLLM's parsers reads this model's calls; else they would be spoken."""
+        return Facts(takes_tools=self._make_tool_reader is not None, keeps_prefixes=self._plan.keeps_prefixes)
 
     @property
     def n_unfinished(self) -> int:

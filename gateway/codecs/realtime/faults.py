@@ -29,6 +29,8 @@ _BY_MESSAGE: dict[tuple[str, str], str] = {
     ("conversation.item.truncate", "unknown_item"): "item_truncate_invalid_item_id",
     ("conversation.item.delete", "unknown_item"): "item_delete_invalid_item_id",
     ("response.create", "unknown_item"): "item_reference_invalid_item_id",
+    ("session.update", "not_available"): "invalid_value",  # tools, and a model that takes none
+    ("response.create", "not_available"): "invalid_value",
 }
 _ANYWHERE: dict[str, str] = {
     "turn_active": ALREADY_ACTIVE,
@@ -41,6 +43,10 @@ _ANYWHERE: dict[str, str] = {
     "not_audio": "unsupported_content_type",
     "not_available": "audio_input_not_supported",
     "input_empty": "input_audio_buffer_commit_empty",
+}
+_PARAMS_BY_MESSAGE: dict[tuple[str, str], str] = {
+    ("session.update", "not_available"): "session.tools",
+    ("response.create", "not_available"): "response.tools",
 }
 _PARAMS: dict[str, str] = {
     "unknown_voice": "audio.output.voice",
@@ -65,7 +71,7 @@ def error_event(raised: ErrorRaised, message_type: str, event_id: str | None, fa
         "type": "server_error" if raised.code in _OURS else "invalid_request_error",
         "code": code,
         "message": text,
-        "param": fault.param if fault is not None else _PARAMS.get(raised.code),
+        "param": fault.param if fault is not None else _PARAMS_BY_MESSAGE.get((message_type, raised.code), _PARAMS.get(raised.code)),
         "event_id": event_id,
     }
     return {"type": "error", "error": error}
