@@ -12,7 +12,7 @@ import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.config import KeySettings
 from gateway.errors import ForbiddenOrigin, Unauthorized
@@ -21,11 +21,16 @@ LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Rights(Struct, frozen=True, kw_only=True):
-    """What a key's clients may do. `persona`: they speak as this one of the configuration, and as no other."""
+    """What a key's clients may do. `persona`: they speak as this one of the configuration, and as no other.
+
+    `holder`: which key it is, without telling the key; "" where no keys are configured. `user`: who a ticket was made for.
+    """
 
     persona: str = ""
     instructions: bool = True
     tools: bool = True
+    holder: str = ""
+    user: str = ""
 
 
 FULL_RIGHTS = Rights()
@@ -50,12 +55,13 @@ class Access(Struct, frozen=True, kw_only=True):
 
 def access(keys: Iterable[str], origins: Iterable[str], hosts: Iterable[str], bounded: Mapping[str, KeySettings] | None = None) -> Access:
     """The rules from settings: keys that may do everything, and named keys with their own rights."""
-    named = list((bounded or {}).values())
-    rights = [Rights(persona=key.persona, instructions=key.instructions, tools=key.tools) for key in named]
-    all_keys = [*keys, *(key.key for key in named)]
+    rights = [(hashlib.sha256(key.encode()).digest(), FULL_RIGHTS) for key in keys]
+    for named in (bounded or {}).values():
+        own = Rights(persona=named.persona, instructions=named.instructions, tools=named.tools)
+        rights.append((hashlib.sha256(named.key.encode()).digest(), own))
     return Access(
-        key_hashes=tuple(hashlib.sha256(key.encode()).digest() for key in all_keys),
-        key_rights=(*(FULL_RIGHTS for _ in range(len(all_keys) - len(named))), *rights),
+        key_hashes=tuple(digest for digest, _ in rights),
+        key_rights=tuple(structs.replace(own, holder=hashlib.sha256(digest).hexdigest()[:16]) for digest, own in rights),
         origins=frozenset(origin.rstrip("/").lower() for origin in origins),
         hosts=frozenset(host.lower() for host in hosts),
     )
@@ -84,19 +90,31 @@ def check_key(rules: Access, headers: Mapping[str, str], subprotocols: Sequence[
 
     Where no keys are configured, everyone may do everything.
     """
+    return rights_of(rules, shown_key(headers, subprotocols, prefix), prefix)
+
+
+def shown_key(headers: Mapping[str, str], subprotocols: Sequence[str], prefix: str) -> str | None:
+    """The key, or the ticket, that a client shows; None or one that is not empty."""
+    key = _bearer(headers.get("authorization", "")) or headers.get("api-key", "").strip()
+    return key or offered(subprotocols, prefix)
+
+
+def offered(subprotocols: Sequence[str], prefix: str) -> str | None:
+    """What a browser says among its subprotocols behind a prefix."""
+    return next((offer.removeprefix(prefix) for offer in subprotocols if offer.startswith(prefix)), None) or None
+
+
+def rights_of(rules: Access, key: str | None, prefix: str) -> Rights:
+    """What this key may do. `prefix`: of the subprotocol in which a browser could have shown one. Raises `Unauthorized`."""
     if not rules.needs_key:
         return FULL_RIGHTS
-    key = _bearer(headers.get("authorization", "")) or headers.get("api-key", "").strip() or None
-    if key is None:
-        key = next((offer.removeprefix(prefix) for offer in subprotocols if offer.startswith(prefix)), None) or None
     if key is None:
         raise Unauthorized(f"No key; expected `Authorization: Bearer KEY`, or from a browser the subprotocol `{prefix}KEY`.")
     digest = hashlib.sha256(key.encode("utf-8", "replace")).digest()
     matches = [hmac.compare_digest(digest, known) for known in rules.key_hashes]  # every key is compared, always
     if not any(matches):
         raise Unauthorized("The key is not known here.")
-    place = matches.index(True)
-    return rules.key_rights[place] if place < len(rules.key_rights) else FULL_RIGHTS
+    return rules.key_rights[matches.index(True)]
 
 
 def _bearer(header: str) -> str | None:

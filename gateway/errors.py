@@ -230,6 +230,18 @@ class Unauthorized(ClientError):
     http_status = 401
 
 
+class TicketUsed(Unauthorized):
+    """A ticket that has opened its one connection."""
+
+    code = "ticket_used"
+
+
+class TicketExpired(Unauthorized):
+    """A ticket whose time is over."""
+
+    code = "ticket_expired"
+
+
 class ForbiddenOrigin(ClientError):
     """A page of another site, or a wrong Host."""
 

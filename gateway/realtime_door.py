@@ -1,4 +1,4 @@
-"""The door of /v1/realtime: who may come in, as whom, and how a refusal looks to OpenAI's clients.
+"""The door of /v1/realtime: as whom one may come in, and how a refusal looks to OpenAI's clients.
 
 Everything is checked before the upgrade, on the WebSocket request itself. The key that a browser hides among its subprotocols is never
 sent back: the answer is `realtime` alone.
@@ -12,10 +12,11 @@ from msgspec import Struct
 from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 
-from gateway import auth
+from gateway.auth import Rights
 from gateway.codecs.realtime import RealtimeCodec
 from gateway.config import Settings
 from gateway.errors import StrettoError, UnknownModel, UnsupportedSubprotocol
+from gateway.tickets import Grant
 
 SUBPROTOCOL = "realtime"
 KEY_PREFIX = "openai-insecure-api-key."
@@ -27,17 +28,15 @@ class Guest(Struct, frozen=True, kw_only=True):
 
     codec: RealtimeCodec
     subprotocol: str | None
-    rights: auth.Rights
+    rights: Rights
 
 
-def enter(request: HTTPConnection, access: auth.Access, settings: Settings, *, can_listen: bool = False) -> Guest:
-    """`can_listen`: whether this gateway takes audio in.
+def enter(request: HTTPConnection, grant: Grant, settings: Settings, *, can_listen: bool = False) -> Guest:
+    """`grant`: what the shown key or ticket opens; `can_listen`: whether this gateway takes audio in.
 
-    Raises `ForbiddenOrigin`, `Unauthorized`, `UnsupportedSubprotocol`, `UnknownModel`.
+    Raises `UnsupportedSubprotocol`, `UnknownModel`.
     """
-    headers, offers = request.headers, request.scope.get("subprotocols", [])
-    auth.check_origin(access, headers.get("origin"), headers.get("host"))
-    rights = auth.check_key(access, headers, offers, KEY_PREFIX)
+    offers = request.scope.get("subprotocols", [])
     if offers and SUBPROTOCOL not in offers:
         raise UnsupportedSubprotocol(f"Expected the subprotocol {SUBPROTOCOL}, or none.")
     models = settings.realtime.models
@@ -45,7 +44,7 @@ def enter(request: HTTPConnection, access: auth.Access, settings: Settings, *, c
     if model not in models:
         raise UnknownModel(f"The model {model[:80]!r} does not exist here; expected one of: {', '.join(models)}.")
     codec = RealtimeCodec(secrets.token_hex(6), model, settings.realtime.message_bytes, settings.realtime.idle_s, can_listen=can_listen)
-    return Guest(codec=codec, subprotocol=SUBPROTOCOL if offers else None, rights=rights)
+    return Guest(codec=codec, subprotocol=SUBPROTOCOL if offers else None, rights=grant.rights)
 
 
 def refusal(error: StrettoError) -> JSONResponse:

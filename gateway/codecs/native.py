@@ -16,6 +16,7 @@ from gateway.events import CLIENT_EVENTS, SERVER_EVENTS, ClientEvent, ServerEven
 
 SUBPROTOCOL = "stretto.msgpack.v1"
 KEY_PREFIX = "stretto-key."
+TICKET_PREFIX = "stretto-ticket."
 MAX_ID = 128  # characters; 256 ids of each session are remembered
 MAX_DEPTH = 8  # session.start with tool schemas needs 6; deeper maps only cost time
 

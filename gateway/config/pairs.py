@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gateway.config.tree import EndpointingSettings, Settings
 
 _KEY = re.compile(r"[\x21-\x7e]+")
+_TICKETS = ("tkt_", "ek_")  # what is shown with these is never looked for among the keys
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -45,6 +46,8 @@ def _check_keys(keys: Sequence[str]) -> None:
     for key in keys:
         if not _KEY.fullmatch(key):
             raise ConfigError(f"a key in server.keys or [keys] has {len(key)} characters; expected one or more of visible ASCII, no spaces")
+        if key.startswith(_TICKETS):
+            raise ConfigError(f"a key in server.keys or [keys] begins like a ticket; expected none of: {', '.join(_TICKETS)}")
 
 
 def _check_waits(waits: EndpointingSettings) -> None:

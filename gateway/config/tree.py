@@ -32,6 +32,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     hosts: tuple[str, ...] = ()
     tls_certificate: str = ""
     tls_key: str = ""
+    ticket_s: Annotated[float, Meta(ge=1, le=600)] = 60.0
     handshakes_per_s: Positive = 500.0
     drain_s: Positive = 20.0
     debug_stamps: bool = False

@@ -57,7 +57,7 @@ class Gateway:
             voices.observe(VoiceWatch(engines.voices, self.metrics))
         self.sessions = Sessions(self.parts, self.admission)
         doors = Doors(self.parts, engines, self.sessions)
-        self.app = Starlette(routes=doors.routes(), middleware=[Middleware(Guard, access=doors.access)])
+        self.app = Starlette(routes=doors.routes(), middleware=[Middleware(Guard, access=doors.entry.access)])
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -38,6 +38,7 @@ RULES = (
     "gateway.pacing",
     "gateway.admission",
     "gateway.auth",
+    "gateway.tickets",
     "gateway.voice_choice",
 )
 PROMISES = ("engine.api", "engine.settings", "engine.observer", "engine.audio")
@@ -72,6 +73,7 @@ ROOMS: dict[str, Room] = {
     "gateway.pacing": Room(1, ("engine.audio",)),
     "gateway.admission": Room(1),
     "gateway.auth": Room(1),
+    "gateway.tickets": Room(1, ("gateway.auth",)),  # a ticket's rights are a key's, narrowed
     "gateway.voice_choice": Room(1, ("engine.api",)),  # which voice speaks a segment of another language
     "gateway.profile": Room(1, ("engine.api", "gateway.auth", "gateway.speech", "gateway.voice_choice")),  # wishes against what there is
     "gateway.metrics": Room(2),

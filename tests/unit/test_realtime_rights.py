@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from engine.fake import ScriptedVoice
 from gateway import auth, config, profile
@@ -28,11 +29,17 @@ TOOL = Tool(name="f")
     [({"authorization": "Bearer master"}, ()), ({"api-key": "master"}, ()), ({}, ("realtime", "p.master"))],
 )
 def test_a_master_key_may_do_everything_however_it_is_shown(headers: dict[str, str], offers: tuple[str, ...]) -> None:
-    assert auth.check_key(RULES, headers, offers, "p.") == auth.FULL_RIGHTS
+    assert structs.replace(auth.check_key(RULES, headers, offers, "p."), holder="") == auth.FULL_RIGHTS
 
 
 def test_a_named_key_has_its_own_rights() -> None:
-    assert auth.Rights(persona="captain", instructions=False, tools=False) == KIOSK
+    assert auth.Rights(persona="captain", instructions=False, tools=False, holder=KIOSK.holder) == KIOSK
+
+
+def test_holders_are_told_apart_without_telling_their_keys() -> None:
+    master = auth.check_key(RULES, {"api-key": "master"}, (), "p.")
+    assert len({"", master.holder, KIOSK.holder}) == 3
+    assert "kiosk" not in KIOSK.holder
 
 
 def test_named_keys_alone_lock_the_door() -> None:
