@@ -21,12 +21,16 @@ from gateway.speech.markup import MarkupRules, emotion_instructions
 from gateway.voice_choice import primary
 
 CHANGEABLE = (
-    "instructions", "language", "voice", "output", "allow_barge_in", "turn_detection", "auto_reply", "tools", "tool_choice", "max_tokens",
+    "instructions", "language", "voice", "output", "audio_out", "speed", "allow_barge_in", "turn_detection", "auto_reply", "tools",
+    "tool_choice", "max_tokens", "temperature",
 )  # fmt: skip
 MAX_INSTRUCTIONS_BYTES = 32_768  # they stand in every prompt
 MAX_TOOLS = 128
 MAX_TOOL_BYTES = 32_768  # they stand in every prompt
 MAX_TOKENS = 4096  # of one reply; the server's own bound may be lower
+MAX_TEMPERATURE = 2.0  # beyond it models write noise
+SPEEDS = (0.5, 2.0)  # slower or faster voices slur or squeak, and feelings come on top
+G711_HZ = 8_000
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NO_ENCODINGS: Mapping[str, Sequence[int]] = {}
 LISTED = 8  # voices named in an error; the whole list is in `session.ready`
@@ -42,11 +46,13 @@ class Profile(Struct, frozen=True, kw_only=True):
     audio_out: AudioOut
     allow_barge_in: bool
     emotion: bool
+    speed: float = 1.0
     turn_detection: Literal["auto", "push_to_talk"] = "auto"
     auto_reply: bool = True
     tools: tuple[Tool, ...] = ()
     tool_choice: str = "auto"
     max_tokens: int | None = None
+    temperature: float | None = None
     tool_flow: Literal["same_turn", "next_turn"] = "same_turn"
     is_clocked: bool = False
     takes_tools: bool = True
@@ -56,10 +62,12 @@ class Profile(Struct, frozen=True, kw_only=True):
         """What the model is told: the instructions, and how to mark feelings where that is wanted."""
         return _told(self.instructions, rules, self.language, emotion=self.emotion)
 
-    def updated(self, update: UpdateSession | RequestReply, voices: Synthesizer) -> Profile:
-        """With the given settings changed, for the session or for one reply.
+    def updated(
+        self, update: UpdateSession | RequestReply, voices: Synthesizer, encodings: Mapping[str, Sequence[int]] = _NO_ENCODINGS
+    ) -> Profile:
+        """With the given settings changed, for the session or for one reply. `encodings`: as for `started`.
 
-        Raises `UnknownVoice`, `NotPermitted`, `NotAvailable`, `TextTooLong`, `BadMessage`.
+        Raises `UnknownVoice`, `UnsupportedCodec`, `NotPermitted`, `NotAvailable`, `TextTooLong`, `BadMessage`.
         """
         wishes = {name: getattr(update, name, None) for name in CHANGEABLE}
         given: dict[str, Any] = {name: value for name, value in wishes.items() if value is not None}  # Any: of each field's own type
@@ -70,6 +78,12 @@ class Profile(Struct, frozen=True, kw_only=True):
             _check_language(given["language"])
         if given.get("max_tokens") == "inf":
             given["max_tokens"] = None
+        if "audio_out" in given:
+            given["audio_out"] = _audio_out(given["audio_out"], encodings)
+        if "speed" in given:
+            given["speed"] = _speed(given["speed"])
+        if "temperature" in given:
+            _check_temperature(given["temperature"])
         changed = structs.replace(self, **given)
         check_tools(changed.tools, are_taken=self.takes_tools)
         _check_choice(changed.tool_choice, changed.tools)
@@ -98,6 +112,9 @@ class Profile(Struct, frozen=True, kw_only=True):
             tools=self.tools,
             tool_choice=self.tool_choice,
             max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            audio_out=self.audio_out,
+            speed=self.speed,
         )
 
 
@@ -123,7 +140,6 @@ def started(
     check_tools(start.tools, are_taken=takes_tools)
     if start.audio_in is not None:
         _check_audio_in(start.audio_in, can_listen=can_listen)
-    _check_audio_out(start.audio_out, encodings)
     language = start.language or persona.language or settings.language
     _check_language(language)
     return Profile(
@@ -131,7 +147,8 @@ def started(
         language=language,
         voice=_voice(start.voice or persona.voice or settings.tts.voice, voices, language),
         output=start.output,
-        audio_out=start.audio_out,
+        audio_out=_audio_out(start.audio_out, encodings),
+        speed=1.0 if start.speed is None else _speed(start.speed),
         allow_barge_in=start.allow_barge_in,
         emotion=settings.speech.emotion if start.emotion is None else start.emotion,
         turn_detection=start.turn_detection,
@@ -189,6 +206,19 @@ def _check_max_tokens(max_tokens: int | None) -> None:
         raise BadMessage(f"max_tokens is {max_tokens}; expected 1 to {MAX_TOKENS}, or inf.")
 
 
+def _check_temperature(temperature: float) -> None:
+    if not 0 <= temperature <= MAX_TEMPERATURE:
+        raise BadMessage(f"temperature is {temperature}; expected 0 to {MAX_TEMPERATURE:g}.")
+
+
+def _speed(wish: float) -> float:
+    """To two digits: kept phrases are made once for each speed."""
+    slowest, fastest = SPEEDS
+    if not slowest <= wish <= fastest:
+        raise BadMessage(f"speed is {wish}; expected {slowest:g} to {fastest:g}.")
+    return round(wish, 2)
+
+
 def _check_given(rights: Rights, instructions: str | None, tools: Sequence[Tool] | None) -> None:
     if instructions is not None and not rights.instructions:
         raise NotPermitted("This key may not give instructions; expected none.")
@@ -239,14 +269,20 @@ def _check_audio_in(wish: AudioIn, *, can_listen: bool) -> None:
         raise UnsupportedCodec(f"audio_in.rate_hz is {wish.rate_hz}; expected 8000 to 48000.")
 
 
-def _check_audio_out(wish: AudioOut, encodings: Mapping[str, Sequence[int]]) -> None:
+def _audio_out(wish: AudioOut, encodings: Mapping[str, Sequence[int]]) -> AudioOut:
+    """The format that is sent. G.711 has one rate: the default of other codecs counts as not given."""
     if wish.codec == "pcm16":
         if not 8000 <= wish.rate_hz <= 48_000:
             raise UnsupportedCodec(f"audio_out.rate_hz is {wish.rate_hz}; expected 8000 to 48000.")
-        return
+        return wish
+    if wish.codec in ("g711u", "g711a"):
+        if wish.rate_hz not in (G711_HZ, AudioOut().rate_hz):
+            raise UnsupportedCodec(f"audio_out.rate_hz is {wish.rate_hz}; {wish.codec} has {G711_HZ} alone.")
+        return AudioOut(codec=wish.codec, rate_hz=G711_HZ)
     if wish.codec not in encodings:
-        known = ", ".join(f"`{codec}`" for codec in ("pcm16", *encodings))
+        known = ", ".join(f"`{codec}`" for codec in ("pcm16", "g711u", "g711a", *encodings))
         raise UnsupportedCodec(f"audio_out.codec {wish.codec!r} is not available here, its library is missing; expected {known}.")
     if wish.rate_hz not in encodings[wish.codec]:
         rates = ", ".join(map(str, encodings[wish.codec]))
         raise UnsupportedCodec(f"audio_out.rate_hz is {wish.rate_hz}; {wish.codec} takes {rates}.")
+    return wish

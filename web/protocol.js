@@ -5,11 +5,11 @@ export const SUBPROTOCOL = "stretto.msgpack.v1";
 export const KEY_PREFIX = "stretto-key."; // offered beside the subprotocol by browsers, which cannot set headers
 
 export const CLIENT_EVENTS = freeze({
-  "session.start": "id? persona? instructions? language? voice? history? output? audio_in? audio_out? turn_detection? allow_barge_in? emotion? tools? tool_flow? playout? user? resume?",
-  "session.update": "id? instructions? language? voice? output? allow_barge_in? turn_detection? audio_in? auto_reply? tools? tool_choice? max_tokens?",
+  "session.start": "id? persona? instructions? language? voice? history? output? audio_in? audio_out? speed? turn_detection? allow_barge_in? emotion? tools? tool_flow? playout? user? resume?",
+  "session.update": "id? instructions? language? voice? output? allow_barge_in? turn_detection? audio_in? audio_out? speed? auto_reply? tools? tool_choice? max_tokens? temperature?",
   "text": "id? text",
   "say": "id? text",
-  "reply.create": "id? instructions? conversation? input? tools? tool_choice? max_tokens? output? voice? metadata?",
+  "reply.create": "id? instructions? conversation? input? tools? tool_choice? max_tokens? temperature? output? audio_out? voice? speed? metadata?",
   "item.add": "id? role? text item_id? after? kind? call_id? name?",
   "item.delete": "id? item_id",
   "item.retrieve": "id? item_id",
@@ -26,7 +26,7 @@ export const CLIENT_EVENTS = freeze({
 
 export const SERVER_EVENTS = freeze({
   "session.ready": "ref? session_id resume_token resumed limits audio_out voices audio_in?",
-  "session.updated": "ref? instructions language voice output allow_barge_in turn_detection? tools? tool_choice? max_tokens?",
+  "session.updated": "ref? instructions language voice output allow_barge_in turn_detection? tools? tool_choice? max_tokens? temperature? audio_out? speed?",
   "item.added": "ref? item_id after?",
   "item": "ref? item",
   "item.truncated": "ref? item_id audio_ms text",
@@ -35,7 +35,7 @@ export const SERVER_EVENTS = freeze({
   "speech.started": "ref? utterance at_ms item_id?",
   "speech.ended": "ref? utterance at_ms item_id?",
   "transcript": "ref? utterance text final turn? item_id?",
-  "turn.started": "ref? turn item_id? reply_id? after? conversation? output? metadata?",
+  "turn.started": "ref? turn item_id? reply_id? after? conversation? output? audio_out? metadata?",
   "text.delta": "ref? turn text tokens",
   "segment": "ref? turn index text cut emotion? at_ms?",
   "segment.audio": "ref? turn index voice spoken words?",

@@ -320,6 +320,8 @@ class Conversation:
         if isinstance(turn, int):
             self._reply_of(turn, event, now_s).add(event, now_s)
         match event:
+            case TurnStarted():
+                self.reporter.on_started(event.turn, event.audio_out)
             case AudioFrame():
                 self.reporter.on_audio(event)
             case ReplyDone():

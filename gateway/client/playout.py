@@ -16,9 +16,11 @@ REPORT_EVERY_S = 0.25  # the protocol's interval
 
 
 def length_ms(data: bytes, audio_out: AudioOut) -> float:
-    """How long a frame sounds: pcm16 by its size, opus always 20 ms, MP3 by its own headers."""
+    """How long a frame sounds: pcm16 and G.711 by its size, opus always 20 ms, MP3 by its own headers."""
     if audio_out.codec == "pcm16":
         return len(data) * 500 / audio_out.rate_hz
+    if audio_out.codec in ("g711u", "g711a"):
+        return len(data) * 1000 / audio_out.rate_hz
     if audio_out.codec == "mp3":
         return sum(1000 * frame.n_samples / frame.sample_rate_hz for frame in FrameReader().feed(data))
     return OPUS_FRAME_MS

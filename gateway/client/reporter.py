@@ -33,9 +33,15 @@ class PlayoutReporter:
         self._tracks: dict[int, _Track] = {}
         self._changed = asyncio.Event()
         self.audio_out = AudioOut()
+        self._formats: dict[int, AudioOut] = {}  # of turns that come in another one
+
+    def on_started(self, turn: int, audio_out: AudioOut | None) -> None:
+        """A turn begins, and this is what its sound comes as."""
+        if audio_out is not None and audio_out != self.audio_out:
+            self._formats[turn] = audio_out
 
     def on_audio(self, frame: AudioFrame) -> None:
-        n_ms = length_ms(frame.data, self.audio_out)
+        n_ms = length_ms(frame.data, self._formats.get(frame.turn, self.audio_out))
         track = self._tracks.get(frame.turn)
         if track is None:
             track = self._tracks[frame.turn] = _Track(due_s=self._clock())
@@ -63,6 +69,7 @@ class PlayoutReporter:
             self._changed.set()
 
     def on_over(self, turn: int) -> None:
+        self._formats.pop(turn, None)
         if turn in self._tracks:
             self._player.stop(turn)
             self._tracks[turn].is_over = True

@@ -19,7 +19,7 @@ class StartSession(ClientEvent, frozen=True, kw_only=True, tag="session.start"):
     """Opens the conversation; the first message of a connection.
 
     `tool_flow`: whether a tool's result continues the turn that called it, or waits for the next `reply.create`. `playout` clock: this
-    client never reports what it played; it says afterwards where it stopped (`item.truncate`).
+    client never reports what it played; it says afterwards where it stopped (`item.truncate`). `speed`: of the voice, 1 as it is.
     """
 
     persona: str | None = None
@@ -30,6 +30,7 @@ class StartSession(ClientEvent, frozen=True, kw_only=True, tag="session.start"):
     output: Literal["audio", "text"] = "audio"
     audio_in: AudioIn | None = None
     audio_out: AudioOut = AudioOut()
+    speed: float | None = None
     turn_detection: Literal["auto", "push_to_talk"] = "auto"
     allow_barge_in: bool = True
     emotion: bool | None = None
@@ -43,7 +44,8 @@ class StartSession(ClientEvent, frozen=True, kw_only=True, tag="session.start"):
 class UpdateSession(ClientEvent, frozen=True, kw_only=True, tag="session.update"):
     """Changes the given settings from the next turn on; `turn_detection` at once: what was said and is no utterance yet is thrown away.
 
-    `audio_in`: the microphone's format from now on. `auto_reply` false: an utterance becomes an item, `reply.create` asks for its answer.
+    `audio_in`: the microphone's format from now on; `audio_out`: ours, from the next turn on.
+    `auto_reply` false: an utterance becomes an item, `reply.create` asks for its answer.
     `tool_choice`: auto, none, required, or function:NAME. `max_tokens` inf: up to the server's own bound.
     """
 
@@ -54,10 +56,13 @@ class UpdateSession(ClientEvent, frozen=True, kw_only=True, tag="session.update"
     allow_barge_in: bool | None = None
     turn_detection: Literal["auto", "push_to_talk"] | None = None
     audio_in: AudioIn | None = None
+    audio_out: AudioOut | None = None
+    speed: float | None = None
     auto_reply: bool | None = None
     tools: tuple[Tool, ...] | None = None
     tool_choice: str | None = None
     max_tokens: int | Literal["inf"] | None = None
+    temperature: float | None = None
 
 
 class SendText(ClientEvent, frozen=True, kw_only=True, tag="text"):
@@ -85,8 +90,11 @@ class RequestReply(ClientEvent, frozen=True, kw_only=True, tag="reply.create"):
     tools: tuple[Tool, ...] | None = None
     tool_choice: str | None = None
     max_tokens: int | Literal["inf"] | None = None
+    temperature: float | None = None
     output: Literal["audio", "text"] | None = None
+    audio_out: AudioOut | None = None
     voice: str | None = None
+    speed: float | None = None
     metadata: dict[str, str] | None = None
 
 
@@ -125,10 +133,10 @@ class TruncateItem(ClientEvent, frozen=True, kw_only=True, tag="item.truncate"):
 
 
 class AppendAudio(ClientEvent, frozen=True, kw_only=True, tag="audio"):
-    """Microphone audio; `pts_ms` is the media time of its first sample."""
+    """Microphone audio; `pts_ms` is the media time of its first sample. Without one it follows right behind the last."""
 
     data: bytes
-    pts_ms: float = 0
+    pts_ms: float | None = None
 
 
 class CommitInput(ClientEvent, frozen=True, kw_only=True, tag="commit"):

@@ -22,9 +22,9 @@ class AudioIn(Struct, frozen=True, kw_only=True):
 
 
 class AudioOut(Struct, frozen=True, kw_only=True):
-    """Format of our audio frames: mono, s16le for pcm16."""
+    """Format of our audio frames: mono, s16le for pcm16; G.711 has one rate, 8,000 Hz, which need not be given."""
 
-    codec: Literal["pcm16", "opus", "mp3"] = "pcm16"
+    codec: Literal["pcm16", "opus", "mp3", "g711u", "g711a"] = "pcm16"
     rate_hz: int = 24_000
 
 

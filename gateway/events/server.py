@@ -42,7 +42,7 @@ class SessionReady(ServerEvent, frozen=True, kw_only=True, tag="session.ready"):
 
 
 class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.updated"):
-    """The settings now in force."""
+    """The settings now in force. `temperature`: absent where the gateway's own holds."""
 
     instructions: str
     language: str
@@ -53,6 +53,9 @@ class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.update
     tools: tuple[Tool, ...] = ()
     tool_choice: str = "auto"
     max_tokens: int | None = None
+    temperature: float | None = None
+    audio_out: AudioOut = AudioOut()
+    speed: float = 1.0
 
 
 class ItemAdded(ServerEvent, frozen=True, kw_only=True, tag="item.added"):
@@ -117,7 +120,7 @@ class Transcribed(ServerEvent, frozen=True, kw_only=True, tag="transcript"):
 class TurnStarted(ServerEvent, frozen=True, kw_only=True, tag="turn.started"):
     """A reply is being thought of. `item_id`: the user's item that it answers; `reply_id`: the reply's own, behind `after`.
 
-    `conversation` none: an out-of-band reply. `output`: what it comes as, where the client may not know.
+    `conversation` none: an out-of-band reply. `output`, `audio_out`: what it comes as, where the client may not know.
     """
 
     turn: int
@@ -126,6 +129,7 @@ class TurnStarted(ServerEvent, frozen=True, kw_only=True, tag="turn.started"):
     after: str | None = None
     conversation: Literal["none"] | None = None
     output: Literal["audio", "text"] | None = None
+    audio_out: AudioOut | None = None
     metadata: dict[str, str] | None = None
 
 

@@ -59,6 +59,7 @@ class Listener:
         self._endpointing, self._hearing = settings.endpointing, settings.hearing
         self._ears, self._metrics, self._now, self._owner = ears, metrics, now, owner
         self._incoming = IncomingAudio(audio_in.codec, audio_in.rate_hz)
+        self._half = b""
         self._clock = MediaClock()
         self._tape = Tape(round(self._endpointing.longest_utterance_s * 1000) + self._hearing.preroll_ms + SLACK_MS)
         self._endpointer = Endpointer(self._endpointing)
@@ -92,8 +93,8 @@ class Listener:
         return self._open is not None
 
     def take(self, event: AppendAudio) -> None:
-        """Audio from the client. Corrupt packets are counted and skipped; half a sample at a frame's end is dropped."""
-        data = event.data[: len(event.data) // 2 * 2] if self._audio_in.codec == "pcm16" else event.data
+        """Audio from the client. Corrupt packets are counted and skipped."""
+        data = self._whole_samples(event)
         if self._is_muted or not data:
             return
         try:
@@ -140,7 +141,7 @@ class Listener:
     def hear_as(self, audio_in: AudioIn) -> None:
         """The microphone's format from now on. Raises `EngineSetupError` for a codec whose library is missing."""
         if audio_in != self._audio_in:
-            self._incoming, self._audio_in = IncomingAudio(audio_in.codec, audio_in.rate_hz), audio_in
+            self._incoming, self._audio_in, self._half = IncomingAudio(audio_in.codec, audio_in.rate_hz), audio_in, b""
 
     @property
     def is_reading(self) -> bool:
@@ -199,6 +200,15 @@ class Listener:
             self._owner.on_utterance(
                 Utterance(number=utterance.number, text=text[0], language=text[1], at_ms=utterance.at_ms, ended_s=utterance.ended_s)
             )
+
+    def _whole_samples(self, event: AppendAudio) -> bytes:
+        """Half a sample at the end waits for its other half in a stream without times; a frame with a time of its own loses it."""
+        if self._audio_in.codec != "pcm16":
+            return event.data
+        data = self._half + event.data if event.pts_ms is None else event.data
+        n_whole = len(data) // 2 * 2
+        self._half = data[n_whole:] if event.pts_ms is None else b""
+        return data[:n_whole]
 
     def _length_ms(self, data: bytes, pcm: bytes) -> float:
         """Media time of a client's audio; the resampler gives out a little less at first."""

@@ -68,12 +68,13 @@ class MediaClock:
         self._arrived_ms = 0.0  # end of the stream when the last audio had come
         self._anchors: deque[tuple[float, float]] = deque(maxlen=_ANCHORS)  # (stream, client)
 
-    def arrive(self, pts_ms: float, stream_ms: float) -> float:
+    def arrive(self, pts_ms: float | None, stream_ms: float) -> float:
         """Audio of the client's time `pts_ms` comes: the silence that belongs in front of it. Call `took` when it is in.
 
-        Times that stand still or jump back (a restarted clock, a client without one) count as going on where the last audio ended.
+        Times that stand still or jump back (a restarted clock) count as going on where the last audio ended, and so does audio without one.
         """
-        pts_ms = pts_ms if math.isfinite(pts_ms) else 0.0
+        if pts_ms is None or not math.isfinite(pts_ms):
+            pts_ms = self._next_pts_ms or 0.0
         expected = pts_ms if self._next_pts_ms is None else self._next_pts_ms
         gap_ms = pts_ms - expected
         silence_ms = 0.0

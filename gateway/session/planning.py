@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from gateway.events import ItemInfo
+from gateway.events import ItemInfo, RequestReply, UpdateSession
 from gateway.profile import Profile
 from gateway.session.conversation import Conversation
 from gateway.session.items import new_item_id
 from gateway.turn import Parts, Plan
 
 CLOCK_LEAD_MS = 2000  # clients that do not report playout buffer for themselves
+
+
+def changed(profile: Profile, update: UpdateSession | RequestReply, parts: Parts) -> Profile:
+    """The settings with a client's wishes, for the session or for one reply. Raises as `Profile.updated`."""
+    return profile.updated(update, parts.voices, parts.encoding.rates() if parts.encoding is not None else {})
 
 
 def planned(
@@ -32,6 +37,8 @@ def planned(
         voice=profile.voice,
         output=profile.output,
         audio_out=profile.audio_out,
+        speed=profile.speed,
+        temperature=settings.turn.temperature if profile.temperature is None else profile.temperature,
         max_tokens=own if profile.max_tokens is None else min(own, profile.max_tokens),
         lead_ms=max(CLOCK_LEAD_MS, settings.session.lead_ms) if profile.is_clocked else settings.session.lead_ms,
         heard_wait_s=0 if profile.is_clocked else settings.turn.heard_wait_s,

@@ -52,7 +52,7 @@ from gateway.session.conversation import Conversation
 from gateway.session.frames import error_frame
 from gateway.session.items import Bounds
 from gateway.session.listening import Listening
-from gateway.session.planning import planned
+from gateway.session.planning import changed, planned
 from gateway.turn import Parts, Plan, Progress, SentCall, Turn
 from gateway.turn_state import Action, Event, State
 
@@ -203,7 +203,7 @@ class Session:
             case ToolResult():
                 self._on_tool_result(event)
             case UpdateSession():
-                self.profile = self.profile.updated(event, self._parts.voices)
+                self.profile = changed(self.profile, event, self._parts)
                 self._listening.update(event)
                 return self.profile.described(event.id)
             case Ping():
@@ -233,7 +233,7 @@ class Session:
         """A reply to what the conversation holds, or out of band beside it."""
         self._refuse_while_draining()
         has_floor = event.conversation == "default"
-        plan = self.plan(self.profile.updated(event, self._parts.voices), event.input, has_floor=has_floor)
+        plan = self.plan(changed(self.profile, event, self._parts), event.input, has_floor=has_floor)
         if has_floor:
             self.apply(Event.REPLY_REQUESTED)
         elif sum(not turn.plan.has_floor for turn, _ in self._live.values()) >= MAX_FLOORLESS:
@@ -328,7 +328,8 @@ class Session:
             turn.detached()
         self._listening.turn_began()
         self._live[plan.number] = (turn, task)
-        return structs.replace(started, turn=plan.number, reply_id=plan.reply_item_id, after=after, output=plan.output)
+        sound = plan.audio_out if plan.output == "audio" else None
+        return structs.replace(started, turn=plan.number, reply_id=plan.reply_item_id, after=after, output=plan.output, audio_out=sound)
 
     async def _run_turn(self, turn: Turn) -> None:
         try:

@@ -33,12 +33,16 @@ log = logging.getLogger("stretto.speaker")
 
 
 class SpeakerSettings(Struct, frozen=True, kw_only=True):
-    """How one turn is spoken: by `voice`, while the text is in its language. `lead_ms`: audio ahead of the listener, at most."""
+    """How one turn is spoken: by `voice`, while the text is in its language. `lead_ms`: audio ahead of the listener, at most.
+
+    `speed`: factor on the voice's own rate.
+    """
 
     turn: int
     voice: str
     language: str
     audio_out: AudioOut
+    speed: float
     lead_ms: int
     first_chunk_s: float
     stall_s: float
@@ -193,7 +197,7 @@ class Speaker:
             text=text,
             voice=voice,
             language=track.choice.language,
-            style=Style(emotion=track.segment.emotion),
+            style=Style(emotion=track.segment.emotion, rate=settings.speed),
             sample_rate_hz=settings.audio_out.rate_hz,
             encoding="mp3" if self._framer.wants_mp3 else "pcm16",
         )
@@ -294,5 +298,6 @@ class Speaker:
             return made_ms
         done = [other for other in self.tracks if other.is_made and other.made_bytes]
         n_characters = sum(len(other.segment.spoken.text) for other in done)
-        rate = sum(other.made_bytes for other in done) / self._bytes_per_ms / n_characters if n_characters else _MS_PER_CHARACTER
+        guess = _MS_PER_CHARACTER / self._settings.speed
+        rate = sum(other.made_bytes for other in done) / self._bytes_per_ms / n_characters if n_characters else guess
         return max(made_ms, rate * len(track.segment.spoken.text))

@@ -112,7 +112,7 @@ class Asking:
         tools = self._plan.tools if with_tools else ()
         plan, turn = self._plan, self._parts.settings.turn
         loop = asyncio.get_running_loop()
-        sampling = Sampling(max_tokens=plan.max_tokens, temperature=turn.temperature, top_p=turn.top_p)
+        sampling = Sampling(max_tokens=plan.max_tokens, temperature=plan.temperature, top_p=turn.top_p)
         kept = plan.kept if self._prompt is None else Kept(ids=self._prompt.ids, text=self._prompt.text)
         calls: list[ToolCall] = []
         wait_s = turn.first_delta_s

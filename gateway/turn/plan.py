@@ -52,8 +52,10 @@ class Plan(Struct, frozen=True, kw_only=True):
     output: Literal["audio", "text"]
     audio_out: AudioOut
     max_tokens: int
+    temperature: float
     lead_ms: int
     heard_wait_s: float
+    speed: float = 1.0
     messages: tuple[Message, ...] = ()
     tools: tuple[dict[str, Any], ...] = ()  # Any: JSON schema
     tool_flow: Literal["same_turn", "next_turn"] = "same_turn"

@@ -310,6 +310,7 @@ class Turn:
             voice=self.plan.voice,
             language=self.plan.language,
             audio_out=self.plan.audio_out,
+            speed=self.plan.speed,
             lead_ms=self.plan.lead_ms,
             first_chunk_s=settings.turn.first_chunk_s,
             stall_s=settings.session.slow_reader_s,

@@ -178,6 +178,7 @@ class _Conversation:
     def _hear(self, event: AppendAudio) -> None:
         samples = array.array("h", event.data)
         loudness = math.sqrt(sum(sample * sample for sample in samples) / max(1, len(samples))) / 32768
+        assert event.pts_ms is not None, "the page tells the time of each frame"
         self._double.arrivals.append(Arrival(event.pts_ms, len(event.data), time.monotonic(), loudness))
         n_ms = 1000 * len(samples) / RATE_HZ
         self._now_ms = event.pts_ms + n_ms

@@ -25,6 +25,7 @@ class Response:
 
     def __init__(self, event: Json) -> None:
         self.in_conversation = event["response"]["conversation_id"] is not None
+        self.sample_bytes = 2 if event["response"]["audio"]["output"]["format"]["type"] == "audio/pcm" else 1
         self.items: dict[str, str] = {}  # id -> open | done
         self.parts: dict[str, str] = {}
         self.deltas: dict[tuple[str, str], str] = defaultdict(str)
@@ -122,7 +123,7 @@ class OrderRules:
         if name == "output_audio.delta":
             self._hold(not made.is_audio_done, "audio after its end")
             self._hold(bool(made.deltas), "sound before its transcript")
-            self._audio(event["delta"])
+            self._audio(event["delta"], made.sample_bytes)
             made.n_audio += 1
         elif name == "output_audio.done":
             made.is_audio_done = True
@@ -144,12 +145,12 @@ class OrderRules:
             if field != "arguments":
                 made.done[key] = event[field]
 
-    def _audio(self, delta: str) -> None:
+    def _audio(self, delta: str, sample_bytes: int) -> None:
         try:
             data = base64.b64decode(delta, validate=True)
         except binascii.Error as error:
             raise OrderBroken("a delta is not base64") from error
-        self._hold(len(data) > 0 and len(data) % 2 == 0, f"a delta of {len(data)} bytes")
+        self._hold(len(data) > 0 and len(data) % sample_bytes == 0, f"a delta of {len(data)} bytes")
 
     def _item(self, kind: str, event: Json) -> None:
         """An item is added once and done once, behind one that was shown; a deleted one may be named and its id used again."""

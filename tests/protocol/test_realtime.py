@@ -8,6 +8,8 @@ import base64
 import pytest
 
 from engine.api import EngineError, VoiceUnavailable
+from engine.audio import peak
+from engine.audio_codecs import g711
 from engine.fake import Fault, Script, ScriptedModel, ScriptedVoice, tokenize
 from tests.doubles.answering import ANSWERS, LONG, AnsweringModel
 from tests.protocol.realtime_stage import realtime
@@ -337,3 +339,55 @@ async def test_the_voice_is_fixed_after_the_first_sound() -> None:
 
 def _text(text: str) -> list[dict[str, str]]:
     return [{"type": "input_text", "text": text}]
+
+
+@pytest.mark.parametrize(("name", "law"), [("audio/pcmu", "g711u"), ("audio/pcma", "g711a")])
+async def test_a_telephone_gets_g711_and_what_it_heard_stays_true(name: str, law: g711.Law) -> None:
+    async with realtime() as client:
+        client.send("session.update", session={"audio": {"output": {"format": {"type": name}}}})
+        updated = await client.until("session.updated")
+        assert updated["session"]["audio"]["output"]["format"] == {"type": name}
+        client.say("Talk at length.")
+        client.send("response.create")
+        await client.until("response.output_audio_transcript.delta", 3)
+        client.send("response.cancel")
+        response = (await client.until("response.done"))["response"]
+        assert response["audio"]["output"]["format"] == {"type": name}
+        sound = [base64.b64decode(event["delta"]) for event in client.of("response.output_audio.delta")]
+        assert [len(data) for data in sound[:2]] == [160, 800]
+        third_s = client.of("response.output_audio_transcript.delta")[2]["start_time"]
+        kinds = [event["type"] for event in client.events]
+        before = [place for place, kind in enumerate(kinds) if kind == "response.output_audio_transcript.delta"][2]
+        heard = [event for event in client.events[:before] if event["type"] == "response.output_audio.delta"]
+        assert third_s == pytest.approx(sum(len(base64.b64decode(event["delta"])) for event in heard) / 8000, abs=0.001)
+        assert peak(g711.decode(b"".join(sound), law)) == pytest.approx(0.25, abs=0.02), "the hum of the scripted voice"
+        item_id = response["output"][0]["id"]
+        client.send("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=1000 * third_s)
+        await client.until("conversation.item.truncated")
+        client.send("conversation.item.retrieve", item_id=item_id)
+        said = (await client.until("conversation.item.retrieved"))["item"]["content"][0]["transcript"]
+        assert said.strip() == "This is sentence number one of a rather long reply. This is sentence number two of a rather long reply."
+
+
+async def test_a_format_and_a_speed_for_one_response() -> None:
+    async with realtime() as client:
+        for wish in ({"audio": {"output": {"format": {"type": "audio/pcmu"}, "speed": 0.5}}}, {}, {"audio": {"output": {"speed": 0.25}}}):
+            since = len(client.of("response.done"))
+            client.say("Hello")
+            client.send("response.create", response=wish)
+            await client.until("response.done", since + 1)
+        formats = [done["response"]["audio"]["output"]["format"]["type"] for done in client.of("response.done")]
+        assert formats == ["audio/pcmu", "audio/pcm", "audio/pcm"]
+        seconds = [0.0, 0.0, 0.0]
+        for event in client.of("response.output_audio.delta"):
+            place = int(event["response_id"].rpartition("_")[2]) - 1
+            seconds[place] += len(base64.b64decode(event["delta"])) / (8000 if place == 0 else 48_000)
+        assert seconds == pytest.approx([2 * seconds[1], seconds[1], 2 * seconds[1]], rel=0.01)
+
+
+async def test_the_session_shows_the_speed_in_force() -> None:
+    async with realtime() as client:
+        assert client.events[0]["session"]["audio"]["output"]["speed"] == 1.0
+        for n, (asked, shown) in enumerate([(1.5, 1.5), (0.25, 0.5)], 1):
+            client.send("session.update", session={"audio": {"output": {"speed": asked}}})
+            assert (await client.until("session.updated", n))["session"]["audio"]["output"]["speed"] == shown

@@ -19,9 +19,10 @@ from msgspec import Struct, structs
 from gateway.codecs.realtime.echo import session_object
 from gateway.codecs.realtime.faults import Fault, Json, error_event, failure
 from gateway.codecs.realtime.fields import Fields
+from gateway.codecs.realtime.formats import RATE_HZ
 from gateway.codecs.realtime.hearing import Hearing
 from gateway.codecs.realtime.items import write_item
-from gateway.codecs.realtime.overrides import RATE_HZ, Wishes
+from gateway.codecs.realtime.overrides import Wishes
 from gateway.codecs.realtime.requests import Known, Request, parse, read
 from gateway.codecs.realtime.response import Response, Status
 from gateway.errors import CLOSE_BUG, CLOSE_DRAINING, CLOSE_IDLE, CLOSE_POLICY, CLOSE_SLOW_READER, StrettoError

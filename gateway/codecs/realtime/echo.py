@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from gateway.codecs.realtime.faults import Json
-from gateway.codecs.realtime.overrides import RATE_HZ
+from gateway.codecs.realtime.formats import show_format
 from gateway.events import SessionUpdated
-
-PCM: Json = {"type": "audio/pcm", "rate": RATE_HZ}
 
 
 def session_object(settings: SessionUpdated, session_id: str, model: str, heard: Json) -> Json:
@@ -29,7 +27,7 @@ def session_object(settings: SessionUpdated, session_id: str, model: str, heard:
         "prompt": None,
         "audio": {
             "input": heard,
-            "output": {"format": PCM, "voice": settings.voice, "speed": 1.0},
+            "output": {"format": show_format(settings.audio_out), "voice": settings.voice, "speed": settings.speed},
         },
     }
 

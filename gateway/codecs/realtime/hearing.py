@@ -9,12 +9,11 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator
-from typing import Any
 
-from gateway.codecs.realtime.echo import PCM
 from gateway.codecs.realtime.faults import Fault, Json
 from gateway.codecs.realtime.fields import Fields
-from gateway.codecs.realtime.overrides import RATE_HZ, Wishes
+from gateway.codecs.realtime.formats import PCM, read_format
+from gateway.codecs.realtime.overrides import Wishes
 from gateway.events import AppendAudio, AudioIn, ServerEvent, SpeechEnded, SpeechStarted, Transcribed
 
 SERVER_VAD: Json = {
@@ -27,14 +26,6 @@ SERVER_VAD: Json = {
     "interrupt_response": True,
 }
 SEMANTIC_VAD: Json = {"type": "semantic_vad", "eagerness": "auto", "create_response": True, "interrupt_response": True}
-_FORMATS: dict[str, tuple[AudioIn, Json]] = {
-    "audio/pcm": (AudioIn(rate_hz=RATE_HZ), PCM),
-    "pcm16": (AudioIn(rate_hz=RATE_HZ), PCM),
-    "audio/pcmu": (AudioIn(codec="g711u", rate_hz=8000), {"type": "audio/pcmu"}),
-    "g711_ulaw": (AudioIn(codec="g711u", rate_hz=8000), {"type": "audio/pcmu"}),
-    "audio/pcma": (AudioIn(codec="g711a", rate_hz=8000), {"type": "audio/pcma"}),
-    "g711_alaw": (AudioIn(codec="g711a", rate_hz=8000), {"type": "audio/pcma"}),
-}
 
 
 class Hearing:
@@ -43,12 +34,11 @@ class Hearing:
     def __init__(self, *, is_available: bool) -> None:
         self.is_available = is_available
         self.shown: Json = {
-            "format": PCM,
+            "format": PCM.shown,
             "transcription": None,
             "noise_reduction": None,
             "turn_detection": SERVER_VAD if is_available else None,
         }
-        self._appended_ms = 0.0
         self._started_ms = 0
         self._ended_ms = 0
 
@@ -58,10 +48,7 @@ class Hearing:
             data = base64.b64decode(fields.needed_text("audio"), validate=True)
         except (binascii.Error, ValueError) as error:
             raise Fault("audio is not base64; expected padded base64 of whole samples.", "invalid_value", "audio") from error
-        event = AppendAudio(data=data, pts_ms=self._appended_ms)
-        n_per_ms = RATE_HZ * 2 / 1000 if self.shown["format"]["type"] == "audio/pcm" else 8.0
-        self._appended_ms += len(data) / n_per_ms
-        return event
+        return AppendAudio(data=data)  # without a time: it follows the last one
 
     def read(self, session: Fields) -> tuple[Wishes, Json]:
         """What a `session.update` asks of the microphone, as fields of UpdateSession, and `shown` once it is in force. Raises `Fault`."""
@@ -72,8 +59,8 @@ class Hearing:
         if not self.is_available:
             return wishes, shown
         for place, prefix in ((session, "input_audio_"), (given, "")):
-            if place.has(f"{prefix}format"):
-                wishes["audio_in"], shown["format"] = _format(place, f"{prefix}format")
+            if (format_ := read_format(place, f"{prefix}format")) is not None:
+                wishes["audio_in"], shown["format"] = AudioIn(codec=format_.codec, rate_hz=format_.rate_hz), format_.shown
             if f"{prefix}transcription" in place.body:
                 transcription = place.object(f"{prefix}transcription")
                 shown["transcription"] = None if transcription is None else transcription.body
@@ -115,20 +102,6 @@ class Hearing:
 def _spoken(item_id: str | None) -> Json:
     content = [{"type": "input_audio", "transcript": None}]
     return {"id": item_id, "object": "realtime.item", "type": "message", "status": "completed", "role": "user", "content": content}
-
-
-def _format(fields: Fields, name: str) -> tuple[AudioIn, Json]:
-    value: Any = fields.body[name]  # Any: JSON
-    if isinstance(value, dict):
-        given = fields.needed_object(name)
-        value, rate = given.text("type") or "audio/pcm", given.number("rate")
-        if rate is not None and value == "audio/pcm" and rate != RATE_HZ:
-            raise Fault(f"{given.at('rate')} is {rate:.0f}; expected {RATE_HZ}.", "invalid_value", given.at("rate"))
-    if value not in _FORMATS:
-        raise Fault(
-            f"{fields.at(name)} is {str(value)[:40]!r}; expected audio/pcm, audio/pcmu or audio/pcma.", "invalid_value", fields.at(name)
-        )
-    return _FORMATS[value]
 
 
 def _detection(given: Fields | None, wishes: Wishes) -> Json | None:

@@ -1,7 +1,7 @@
 """Settings of a session or of one response, as clients send them: GA names, and the beta's flat ones where they say the same.
 
-Fields that this gateway has no use for (tracing, include, prompt, truncation, noise reduction, reasoning, input audio) are taken and do
-nothing; the session object that comes back shows what is in force.
+Fields that this gateway has no use for (tracing, include, prompt, truncation, noise reduction, reasoning) are taken and do nothing; the
+session object that comes back shows what is in force.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any, Literal
 
 from gateway.codecs.realtime.faults import Fault
 from gateway.codecs.realtime.fields import Fields, wrong_type
-from gateway.events import Tool
+from gateway.codecs.realtime.formats import read_format
+from gateway.events import AudioOut, Tool
 
 MAX_TOOLS = 128
 MAX_DEPTH = 24  # of a tool's schema; chat templates walk it
 MAX_TOKENS = 4096
-RATE_HZ = 24_000
-FORMATS = ("audio/pcm", "pcm16")
-PLANNED_FORMATS = ("audio/pcmu", "audio/pcma", "g711_ulaw", "g711_alaw")
+SPEEDS = (0.25, 1.5)  # that the protocol knows
+SLOWEST = 0.5  # that a voice can be; slower ones are taken as this, and shown so
 
 Wishes = dict[str, Any]  # Any: keyword arguments of an event, each of its field's type
 
@@ -40,14 +40,19 @@ def read_wishes(fields: Fields, voice_id: Callable[[str], str]) -> Wishes:
     for name in ("max_output_tokens", "max_response_output_tokens"):
         if fields.has(name):
             wishes["max_tokens"] = _max_tokens(fields, name)
+    if (temperature := fields.number("temperature")) is not None:
+        wishes["temperature"] = temperature
     audio = fields.object("audio")
     spoken = None if audio is None else audio.object("output")
-    _check_format(fields, "output_audio_format")
-    if spoken is not None:
-        _check_format(spoken, "format")
-    for place in (fields, spoken):
-        if place is not None and place.has("voice"):
+    for place, prefix in ((fields, "output_audio_"), (spoken, "")):
+        if place is None:
+            continue
+        if place.has("voice"):
             wishes["voice"] = voice_id(_voice(place))
+        if place.has("speed"):
+            wishes["speed"] = _speed(place)
+        if (given := read_format(place, f"{prefix}format")) is not None:
+            wishes["audio_out"] = AudioOut(codec=given.codec, rate_hz=given.rate_hz)
     return wishes
 
 
@@ -110,28 +115,18 @@ def _max_tokens(fields: Fields, name: str) -> int | Literal["inf"]:
     return value
 
 
+def _speed(fields: Fields) -> float:
+    speed = fields.needed_number("speed")
+    if not SPEEDS[0] <= speed <= SPEEDS[1]:
+        raise Fault(f"{fields.at('speed')} is {speed:g}; expected {SPEEDS[0]} to {SPEEDS[1]}.", "invalid_value", fields.at("speed"))
+    return max(speed, SLOWEST)
+
+
 def _voice(fields: Fields) -> str:
     """A name, or an object with an `id`."""
     if isinstance(fields.body["voice"], dict):
         return fields.needed_object("voice").needed_text("id")
     return fields.needed_text("voice")
-
-
-def _check_format(fields: Fields, name: str) -> None:
-    """Sound leaves as 24 kHz pcm16; asking for something else must not pass in silence."""
-    if not fields.has(name):
-        return
-    path, value = fields.at(name), fields.body[name]
-    if isinstance(value, dict):
-        given = fields.needed_object(name)
-        rate, value = given.number("rate"), given.text("type") or FORMATS[0]
-        if rate is not None and rate != RATE_HZ:
-            raise Fault(f"{path}.rate is {rate:.0f}; expected {RATE_HZ}.", "invalid_value", f"{path}.rate")
-    elif not isinstance(value, str):
-        raise wrong_type(path, value, "an object")
-    if value not in FORMATS:
-        known = "not available here yet" if value in PLANNED_FORMATS else "unknown"
-        raise Fault(f"{path} {value[:40]!r} is {known}; expected audio/pcm at {RATE_HZ} Hz.", "invalid_value", path)
 
 
 def _depth(value: Any) -> int:  # Any: JSON

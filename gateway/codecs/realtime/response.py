@@ -10,13 +10,12 @@ import base64
 from collections.abc import Iterator
 from typing import Literal
 
-from gateway.codecs.realtime.echo import PCM
 from gateway.codecs.realtime.faults import Json
+from gateway.codecs.realtime.formats import bytes_per_s, show_format
 from gateway.codecs.realtime.items import function_call, message
-from gateway.events import ToolCalled, TurnStarted, UsageInfo
+from gateway.events import AudioOut, ToolCalled, TurnStarted, UsageInfo
 
 Status = Literal["completed", "cancelled", "failed", "incomplete"]
-BYTES_PER_S = 48_000  # 24 kHz, mono, s16le
 
 
 class Response:
@@ -38,6 +37,7 @@ class Response:
         self.modality: Literal["audio", "text"] = started.output or "audio"
         self.in_conversation = conversation_id is not None
         self.n_sounding = 0
+        self._audio_out = started.audio_out or AudioOut()
         self._conversation_id = conversation_id
         self._metadata = started.metadata
         self._voice = voice
@@ -73,7 +73,7 @@ class Response:
         if text:
             yield from self._open()
             self._said.append(text)
-            start_time = round(self._n_audio_bytes / BYTES_PER_S, 3)  # seconds; an extra that LiveKit's clients read
+            start_time = round(self._n_audio_bytes / bytes_per_s(self._audio_out), 3)  # seconds; an extra that LiveKit's clients read
             yield self._part_event("response.output_audio_transcript.delta") | {"delta": text, "start_time": start_time}
 
     def sound(self, data: bytes) -> Iterator[Json]:
@@ -152,7 +152,7 @@ class Response:
             "conversation_id": self._conversation_id,
             "output_modalities": [self.modality],
             "max_output_tokens": self._max_tokens,
-            "audio": {"output": {"format": PCM, "voice": self._voice}},
+            "audio": {"output": {"format": show_format(self._audio_out), "voice": self._voice}},
             "usage": None if usage is None else _usage(usage),
             "metadata": self._metadata,
         }
