@@ -76,6 +76,11 @@ def build(settings: EngineSettings) -> Engines:
     Raises `EngineSetupError`: a package, a model file or a value is missing, with what to do.
     """
     model, why = _model(settings)
+    if settings.must_isolate and not model.facts.isolates:
+        raise EngineSetupError(
+            f"a key is to be isolated (keys.NAME.isolate), and {model.name} cannot keep a prefix cache for it alone: "
+            'use vLLM (llm.engine vllm, vllm-serve, or openai with llm.dialect = "vllm"), or leave isolate out'
+        )
     voices, notes = build_voices(settings, _need)
     ears, hearing = build_ears(settings)
     return Engines(model, voices, (f"language model: {model.name} ({why})", *notes, hearing), ears)

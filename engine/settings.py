@@ -144,9 +144,10 @@ class FakeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True):
-    """All that `engine/build.py` needs to know."""
+    """All that `engine/build.py` needs to know. `must_isolate`: some clients' prompts may not share a cache with others'."""
 
     cache_path: Path
+    must_isolate: bool = False
     llm: LlmSettings = LlmSettings()
     tts: TtsSettings = TtsSettings()
     asr: AsrSettings = AsrSettings()

@@ -24,6 +24,7 @@ class Rights(Struct, frozen=True, kw_only=True):
     """What a key's clients may do. `persona`: they speak as this one of the configuration, and as no other.
 
     `holder`: which key it is, without telling the key; "" where no keys are configured. `user`: who a ticket was made for.
+    `cache_salt`: keeps their prompts apart in the engine's prefix cache, where their key is isolated.
     """
 
     persona: str = ""
@@ -31,6 +32,7 @@ class Rights(Struct, frozen=True, kw_only=True):
     tools: bool = True
     holder: str = ""
     user: str = ""
+    cache_salt: str | None = None
 
 
 FULL_RIGHTS = Rights()
@@ -57,7 +59,7 @@ def access(keys: Iterable[str], origins: Iterable[str], hosts: Iterable[str], bo
     """The rules from settings: keys that may do everything, and named keys with their own rights."""
     rights = [(hashlib.sha256(key.encode()).digest(), FULL_RIGHTS) for key in keys]
     for named in (bounded or {}).values():
-        own = Rights(persona=named.persona, instructions=named.instructions, tools=named.tools)
+        own = Rights(persona=named.persona, instructions=named.instructions, tools=named.tools, cache_salt=cache_salt(named))
         rights.append((hashlib.sha256(named.key.encode()).digest(), own))
     return Access(
         key_hashes=tuple(digest for digest, _ in rights),
@@ -65,6 +67,11 @@ def access(keys: Iterable[str], origins: Iterable[str], hosts: Iterable[str], bo
         origins=frozenset(origin.rstrip("/").lower() for origin in origins),
         hosts=frozenset(host.lower() for host in hosts),
     )
+
+
+def cache_salt(key: KeySettings) -> str | None:
+    """The salt of an isolated key: the same after a restart and in every process, and not to be guessed by who does not know the key."""
+    return hashlib.sha256(b"prefix cache of " + key.key.encode()).hexdigest()[:32] if key.isolate else None
 
 
 def check_host(rules: Access, host_header: str | None) -> None:

@@ -79,7 +79,7 @@ class Sampling(Struct, frozen=True, kw_only=True):
 
 
 class Generation(Struct, frozen=True, kw_only=True):
-    """One request. `priority`: lower runs earlier (0 real turn, 10 draft, 20 warm-up)."""
+    """One request. `priority`: lower runs earlier (0 real turn, 10 draft, 20 warm-up). `cache_salt`: whose prefix cache; None is shared."""
 
     request_id: str
     prompt: Prompt
@@ -92,11 +92,13 @@ class Facts(Struct, frozen=True, kw_only=True):
     """What a language model can do.
 
     `takes_tools`: it is told of tools, and its calls are understood. `keeps_prefixes`: every prompt that it has read stays in a cache
-    by its prefix, for all requests with the same `cache_salt` and for no others.
+    by its prefix, for whoever begins alike. `isolates`: nothing that was read with one `cache_salt` serves, and so betrays itself to,
+    requests with another.
     """
 
     takes_tools: bool = True
     keeps_prefixes: bool = False
+    isolates: bool = False
 
 
 class LanguageModel(Protocol):

@@ -39,8 +39,9 @@ class ScriptedModel(Scripted):
         self.scripts = [Script(tokens=tokenize(r)) if isinstance(r, str) else r for r in replies]
         self.ttft_ms, self.itl_ms = ttft_ms, itl_ms
         self.context_tokens, self.token_ids = context_tokens, token_ids
-        self.facts = Facts(takes_tools=takes_tools, keeps_prefixes=True)
+        self.facts = Facts(takes_tools=takes_tools, keeps_prefixes=True, isolates=True)
         self.requests: deque[Generation] = deque(maxlen=N_RECORDS)
+        self.usages: deque[Usage] = deque(maxlen=N_RECORDS)  # of those that ended by themselves or by cancel()
         self.finished: deque[tuple[str, FinishReason]] = deque(maxlen=N_RECORDS)
         self.cancelled: deque[str] = deque(maxlen=N_RECORDS)  # ids given to cancel() while open
         self._cache = _PrefixCache()
@@ -88,8 +89,8 @@ class ScriptedModel(Scripted):
 
     async def _stream(self, generation: Generation, script: Script, request: OpenRequest) -> AsyncGenerator[Delta, None]:
         prompt_ids = generation.prompt.ids or tuple(token_id(t) for m in generation.prompt.messages for t in tokenize(m.text))
-        n_cached = self._cache.count(prompt_ids)
-        self._cache.keep(prompt_ids)
+        n_cached = self._cache.count(prompt_ids, generation.cache_salt)
+        self._cache.keep(prompt_ids, generation.cache_salt)
         ttft_s = (self.ttft_ms if script.ttft_ms is None else script.ttft_ms) / 1000
         itl_s = (self.itl_ms if script.itl_ms is None else script.itl_ms) / 1000
         tokens = script.tokens[: generation.sampling.max_tokens]
@@ -106,9 +107,10 @@ class ScriptedModel(Scripted):
             await request.meet(script.fault, n_sent)
             self._is_stopped(request)
         finish = _finish_reason(request, script, generation)
-        self._cache.keep(prompt_ids + ids[:n_sent])
+        self._cache.keep(prompt_ids + ids[:n_sent], generation.cache_salt)
         self.finished.append((generation.request_id, finish))
         usage = Usage(prompt_tokens=len(prompt_ids), cached_tokens=n_cached, output_tokens=n_sent)
+        self.usages.append(usage)
         yield Delta(text="", finish=finish, usage=usage, tool_calls=script.tool_calls if finish == "tool_calls" else ())
 
     def cancel(self, request_id: str) -> None:
@@ -132,24 +134,24 @@ class _PrefixCache:
     def __init__(self) -> None:
         self._blocks: dict[int, None] = {}
 
-    def count(self, ids: Sequence[int]) -> int:
+    def count(self, ids: Sequence[int], salt: str | None) -> int:
         n_blocks = 0
-        for key in _chain(ids[:-1]):
+        for key in _chain(ids[:-1], salt):
             if key not in self._blocks:
                 break
             n_blocks += 1
         return n_blocks * CACHE_BLOCK_TOKENS
 
-    def keep(self, ids: Sequence[int]) -> None:
-        for key in _chain(ids):
+    def keep(self, ids: Sequence[int], salt: str | None) -> None:
+        for key in _chain(ids, salt):
             self._blocks.pop(key, None)
             self._blocks[key] = None
         while len(self._blocks) > 100_000:  # 1.6 million tokens: a generous GPU
             del self._blocks[next(iter(self._blocks))]
 
 
-def _chain(ids: Sequence[int]) -> list[int]:
-    keys, key = [], 0
+def _chain(ids: Sequence[int], salt: str | None) -> list[int]:
+    keys, key = [], hash(salt)
     for start in range(0, len(ids) - CACHE_BLOCK_TOKENS + 1, CACHE_BLOCK_TOKENS):
         key = hash((key, *ids[start : start + CACHE_BLOCK_TOKENS]))
         keys.append(key)

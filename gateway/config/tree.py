@@ -96,12 +96,16 @@ class Persona(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class KeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A bearer key with rights of its own. `persona`: its clients speak as this one; the others: whether they may give theirs."""
+    """A bearer key with rights of its own. `persona`: its clients speak as this one; `instructions`, `tools`: whether they may give theirs.
+
+    `isolate`: their prompts share the engine's prefix cache with nobody else's.
+    """
 
     key: Annotated[str, Meta(min_length=1)]
     persona: str = ""
     instructions: bool = True
     tools: bool = True
+    isolate: bool = False
 
 
 class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -211,4 +215,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def engine_settings(self) -> EngineSettings:
         """What the engines are built from."""
-        return EngineSettings(cache_path=self.cache_path, llm=self.llm, tts=self.tts, asr=self.asr, listen=self.listen, fake=self.fake)
+        return EngineSettings(
+            cache_path=self.cache_path,
+            must_isolate=any(key.isolate for key in self.keys.values()),
+            llm=self.llm,
+            tts=self.tts,
+            asr=self.asr,
+            listen=self.listen,
+            fake=self.fake,
+        )

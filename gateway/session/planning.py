@@ -47,4 +47,5 @@ def planned(
         tool_flow=profile.tool_flow,
         kept=conversation.history.kept,
         has_floor=has_floor,
+        cache_salt=profile.rights.cache_salt,
     )

@@ -42,7 +42,13 @@ class Warming:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 prompt = await model.render(plan.messages, plan.tools, plan.kept)
-                wanted = Generation(request_id=self._request_id, prompt=prompt, sampling=Sampling(max_tokens=1), priority=PRIORITY)
+                wanted = Generation(
+                    request_id=self._request_id,
+                    prompt=prompt,
+                    sampling=Sampling(max_tokens=1),
+                    priority=PRIORITY,
+                    cache_salt=plan.cache_salt,
+                )
                 async for _ in model.generate(wanted):
                     pass
         except (EngineError, TimeoutError) as error:

@@ -122,7 +122,9 @@ class Asking:
             async with asyncio.timeout(wait_s) as deadline:
                 self._prompt = await self._parts.model.render(messages, tools, kept)
                 priority = DRAFT_PRIORITY if is_draft else 0
-                generation = Generation(request_id=self.request_id, prompt=self._prompt, sampling=sampling, priority=priority)
+                generation = Generation(
+                    request_id=self.request_id, prompt=self._prompt, sampling=sampling, priority=priority, cache_salt=plan.cache_salt
+                )
                 async with aclosing(self._parts.model.generate(generation)) as deltas:
                     async for delta in deltas:
                         wait_s = turn.next_delta_s

@@ -65,6 +65,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     input: InputKind = "text"
     started_s: float | None = None
     draft: int = 0
+    cache_salt: str | None = None
 
 
 class SentCall(Struct, frozen=True, kw_only=True):

@@ -128,6 +128,17 @@ async def test_ten_turns_are_cached_up_to_the_new_words(model: VllmModel) -> Non
     assert model.n_rendered_anew == 0
 
 
+async def test_prompts_of_different_salts_share_nothing_and_of_one_salt_everything(model: VllmModel) -> None:
+    prompt = await model.render([PERSONA, user("What do you know about the tides of the Baltic?")], (), None)
+    found = []
+    for number, salt in enumerate(("a", "b", "a", "b", None, None)):
+        asked = Generation(request_id=f"salt-{number}", prompt=prompt, sampling=Sampling(max_tokens=1, temperature=0.0), cache_salt=salt)
+        found.append(cached(await stream(model, asked)))
+    whole = (len(prompt.ids) - 1) // BLOCK * BLOCK
+    assert found[:4] == [0, 0, whole, whole]
+    assert 0 < found[4] <= found[5] == whole, "without a salt the persona was known from earlier tests"
+
+
 async def test_a_reply_cut_in_the_middle_of_a_word_keeps_the_prefix(model: VllmModel) -> None:
     messages = [PERSONA, user("Say something about mountains and rivers.")]
     prompt = await model.render(messages, (), None)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec import structs
 
 from engine.api import EngineError, EngineNotReady, ToolCall
 from engine.fake import Fault, Script, ScriptedModel, tokenize
 from engine.fake_listening import Heard, ScriptedRecognizer
+from gateway.auth import Rights
 from gateway.events import (
     AppendAudio,
     AudioFrame,
@@ -306,6 +308,15 @@ async def test_a_cold_prompt_is_warmed_when_its_speaker_begins() -> None:
         await microphone.say(1000)
         await scene.until(TurnDone, n=2)
         assert [request.priority for request in scene.model.requests] == [20, 0, 0], "the second prompt was warm"
+
+
+async def test_drafts_and_warm_ups_of_an_isolated_key_stay_in_its_cache() -> None:
+    async with talking() as (scene, microphone):
+        scene.session.profile = structs.replace(scene.session.profile, rights=Rights(cache_salt="own"))
+        await microphone.say(1000)
+        await scene.until(TurnDone)
+        assert {request.priority for request in scene.model.requests} == {20, DRAFT_PRIORITY}
+        assert {request.cache_salt for request in scene.model.requests} == {"own"}
 
 
 async def test_one_hour_of_silence_asks_nothing_and_leaks_nothing() -> None:

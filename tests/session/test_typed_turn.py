@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from engine.fake import Script, ScriptedVoice, tokenize
+from gateway.auth import FULL_RIGHTS, Rights
 from gateway.events import (
     Ack,
     AudioFrame,
@@ -166,3 +169,16 @@ async def test_emotion_marks_are_asked_for_and_leave_with_the_segment_not_in_it(
         assert "[" not in "".join(segment.text for segment in scene.of(SegmentDecided))
         assert "[happy]" in scene.model.requests[0].prompt.messages[0].text
         assert [synthesis.style.emotion for synthesis in scene.voice.requests] == ["happy", "sad"]
+
+
+async def test_an_isolated_keys_prompts_hit_only_their_own_prefix_cache() -> None:
+    start = StartSession(output="text", instructions="You are a patient guide to the life of the sea. " * 8)
+    tenants = [Rights(cache_salt="a"), Rights(cache_salt="b"), Rights(cache_salt="a"), FULL_RIGHTS, FULL_RIGHTS]
+    async with stage() as scene:
+        for rights in tenants:
+            session, _, _ = await scene.sessions.open(start, rights)
+            session.receive(SendText(text="What is down there?"))
+            await asyncio.sleep(5)
+        assert [request.cache_salt for request in scene.model.requests] == ["a", "b", "a", None, None]
+        hits = [usage.cached_tokens > 0 for usage in scene.model.usages]
+        assert hits == [False, False, True, False, True]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.auth import access, check_host, check_key, check_origin
+from gateway.config import KeySettings
 from gateway.errors import ForbiddenOrigin, Unauthorized
 
 OPEN = access((), (), ())
@@ -70,3 +71,20 @@ def test_an_empty_key_opens_nothing() -> None:
     rules = access(("",), (), ())
     with pytest.raises(Unauthorized):
         check_key(rules, {}, ["stretto-key."], "stretto-key.")
+
+
+def test_an_isolated_key_has_a_salt_of_its_own_that_tells_nothing_and_stays() -> None:
+    keys = {"a": KeySettings(key="alpha", isolate=True), "b": KeySettings(key="beta", isolate=True), "c": KeySettings(key="gamma")}
+
+    def salts() -> list[str | None]:
+        rules = access(("delta",), (), (), keys)
+        shown = [{"authorization": f"Bearer {key}"} for key in ("alpha", "beta", "gamma", "delta")]
+        return [check_key(rules, headers, (), PREFIX).cache_salt for headers in shown]
+
+    alpha, beta, gamma, delta = salts()
+    assert alpha is not None
+    assert beta is not None
+    assert alpha != beta
+    assert "alpha" not in alpha
+    assert (gamma, delta) == (None, None), "keys without it share"
+    assert salts() == [alpha, beta, None, None], "a restart finds its cache again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from engine import build
 from engine.api import EngineSetupError
@@ -129,3 +130,12 @@ def test_chat_servers_are_built_with_their_key(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("SEA_KEY", "secret")
     llm = LlmSettings(engine="openai", model="sea-7b", endpoints=("http://a/v1", "unix:/run/b.sock"), key_variable="SEA_KEY")
     assert build.build(settings(tmp_path, llm)).model.name == "sea-7b at http://a/v1, unix:/run/b.sock"
+
+
+def test_a_key_is_isolated_only_where_the_engine_can(tmp_path: Path) -> None:
+    asked = structs.replace(settings(tmp_path, LlmSettings(engine="fake")), must_isolate=True)
+    assert build.build(asked).model.facts.isolates
+    cloud = LlmSettings(engine="openai", endpoints=("http://127.0.0.1:1/v1",), model="large")
+    with pytest.raises(EngineSetupError, match=r"keys\.NAME\.isolate.*large at .* cannot keep a prefix cache for it alone: use vLLM"):
+        build.build(structs.replace(asked, llm=cloud))
+    assert build.build(structs.replace(asked, llm=structs.replace(cloud, dialect="vllm"))).model.facts.isolates

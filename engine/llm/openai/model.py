@@ -53,7 +53,8 @@ class OpenAiModel:
     @property
     def facts(self) -> Facts:
         """Tools as far as anyone knows: the server says otherwise when it is asked."""
-        return Facts(keeps_prefixes=self._settings.dialect == "vllm")
+        is_vllm = self._settings.dialect == "vllm"
+        return Facts(keeps_prefixes=is_vllm, isolates=is_vllm)
 
     @property
     def n_open(self) -> int:

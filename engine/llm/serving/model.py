@@ -76,7 +76,8 @@ class ServedVllm:
     @property
     def facts(self) -> Facts:
         """Tools where llm.vllm.tool_call_parser was named: the server refuses them otherwise."""
-        return Facts(takes_tools=self._plan.tool_call_parser is not None, keeps_prefixes=self._plan.keeps_prefixes)
+        takes_tools = self._plan.tool_call_parser is not None
+        return Facts(takes_tools=takes_tools, keeps_prefixes=self._plan.keeps_prefixes, isolates=True)
 
     async def start(self) -> None:
         """Find the server or start it; returns when it accepts requests. A cancel leaves it loading. Raises `EngineSetupError`."""

@@ -85,7 +85,7 @@ class VllmModel:
     @property
     def facts(self) -> Facts:
         """Tools where one of vLLM's parsers reads this model's calls; else they would be spoken."""
-        return Facts(takes_tools=self._make_tool_reader is not None, keeps_prefixes=self._plan.keeps_prefixes)
+        return Facts(takes_tools=self._make_tool_reader is not None, keeps_prefixes=self._plan.keeps_prefixes, isolates=True)
 
     @property
     def n_unfinished(self) -> int:
