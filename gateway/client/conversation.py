@@ -16,7 +16,7 @@ import msgspec
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from gateway.client.dialing import Dialer
+from gateway.client.dialing import Dialer, GetTicket
 from gateway.client.faults import RESUMABLE_CLOSES, ConversationError, ConversationLost, NoAnswer, Refused
 from gateway.client.hearing import Hearing
 from gateway.client.playout import Player, SimulatedPlayer
@@ -70,6 +70,7 @@ async def connect(
     url: str = DEFAULT_URL,
     *,
     key: str | None = None,
+    ticket: str | GetTicket | None = None,
     start: StartSession | None = None,
     player: Player | None = None,
     timeout_s: float = 10.0,
@@ -78,11 +79,13 @@ async def connect(
 ) -> AsyncGenerator[Conversation, None]:
     """An open conversation, ended with the block.
 
+    `ticket`: instead of a key; a function is asked for a new one at each connection, a text opens the first alone.
     `player`: what plays the audio and is asked for playout reports; by default a silent one in real time. `timeout_s`: for the
     connection and for every answer. `resume_s`: how long a dropped connection is tried again (0: never).
     Raises `ConnectFailed`, `Refused` (the server does not start this session), `NoAnswer`; inside the block what its methods raise.
     """
-    conversation = Conversation(Dialer(url, key=key, timeout_s=timeout_s, tls=tls), start or StartSession(), player, resume_s)
+    dialer = Dialer(url, key=key, ticket=ticket, timeout_s=timeout_s, tls=tls)
+    conversation = Conversation(dialer, start or StartSession(), player, resume_s)
     await conversation.open()
     failure: Exception | None = None
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection
@@ -16,7 +17,7 @@ from gateway.codecs.native import SUBPROTOCOL
 FRAME_BYTES = 4 * 1024 * 1024  # the server's largest frame is far smaller; a bound keeps a wrong server from filling memory
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 HINTS = {
-    401: "a key is needed, or this one is wrong",
+    401: "a key or ticket is needed, or this one is wrong, used or over",
     403: "this Host or Origin is not allowed, or no gateway is at this path",
     404: "there is no Stretto gateway at this path",
     429: "too many connections",
@@ -24,23 +25,31 @@ HINTS = {
 }
 
 
-class Dialer:
-    """Where to connect, and with which key."""
+GetTicket = Callable[[], Awaitable[str]]
 
-    def __init__(self, url: str, *, key: str | None, timeout_s: float, tls: ssl.SSLContext | None) -> None:
+
+class Dialer:
+    """Where to connect, and with which key, or with a new ticket each time."""
+
+    def __init__(
+        self, url: str, *, key: str | None, timeout_s: float, tls: ssl.SSLContext | None, ticket: str | GetTicket | None = None
+    ) -> None:
         self.url = url
         self.timeout_s = timeout_s
-        self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        self._key = key
+        self._ticket = ticket
         self._tls = tls
 
     async def dial(self) -> ClientConnection:
         """An open WebSocket. Raises `ConnectFailed`."""
+        shown = self._key if self._ticket is None else await self._new_ticket(self._ticket)
+        headers = {} if shown is None else {"Authorization": f"Bearer {shown}"}
         try:
             address = urlsplit(self.url)
             return await connect_websocket(
                 self.url,
                 subprotocols=[Subprotocol(SUBPROTOCOL)],
-                additional_headers=self._headers,
+                additional_headers=headers,
                 compression=None,  # speech does not shrink, and deflate costs each message
                 max_size=FRAME_BYTES,
                 open_timeout=self.timeout_s,
@@ -64,6 +73,14 @@ class Dialer:
             broke_off = isinstance(error.__cause__ or error, EOFError | ConnectionError)
             said = "the connection broke in the handshake" if broke_off else str(error)
             raise ConnectFailed(f"{self.url} does not speak {SUBPROTOCOL}: {said}", retryable=broke_off) from error
+
+    async def _new_ticket(self, ticket: str | GetTicket) -> str:
+        if isinstance(ticket, str):
+            return ticket
+        try:
+            return await ticket()
+        except Exception as error:  # the caller's own function, which may fail in any way; a lost connection asks it again
+            raise ConnectFailed(f"no ticket for {self.url}: {error}", retryable=True) from error
 
 
 def _refused(url: str, error: InvalidStatus) -> ConnectFailed:

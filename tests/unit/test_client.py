@@ -104,6 +104,31 @@ async def test_the_key_travels_as_a_bearer_header_and_unknown_events_are_ignored
     assert isinstance(server.received[-1], AddItem)
 
 
+async def test_each_connection_shows_a_new_ticket_and_a_failed_one_is_asked_for_again() -> None:
+    async def first(peer: Peer) -> None:
+        await peer.start()
+        peer.socket.transport.abort()
+
+    async def second(peer: Peer) -> None:
+        await peer.start(resumed=True)
+        ping = await peer.receive()
+        assert isinstance(ping, Ping)
+        await peer.send(Pong(ref=ping.id))
+        await peer.socket.wait_closed()
+
+    asked: list[str | Exception] = ["tkt_one", OSError("the app's server is away"), "tkt_two"]
+
+    async def ticket() -> str:
+        given = asked.pop(0)
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    async with serving(first, second) as server, connect(server.url, ticket=ticket) as conversation:
+        assert await conversation.ping() >= 0
+    assert [request.headers["Authorization"] for request in server.requests] == ["Bearer tkt_one", "Bearer tkt_two"]
+
+
 async def test_refused_start_raises_before_the_block() -> None:
     async def script(peer: Peer) -> None:
         await peer.receive()
@@ -130,7 +155,7 @@ async def test_a_wrong_address_is_explained(url: str) -> None:
             pytest.fail("the block must not run")
 
 
-@pytest.mark.parametrize(("status", "retryable", "words"), [(401, False, "a key is needed"), (503, True, "full or stopping")])
+@pytest.mark.parametrize(("status", "retryable", "words"), [(401, False, "a key or ticket is needed"), (503, True, "full or stopping")])
 async def test_refused_handshakes_are_explained(status: int, retryable: bool, words: str) -> None:
     def refuse(connection: ServerConnection, request: Request) -> Response:
         response = connection.respond(status, "no\n")
