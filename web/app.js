@@ -1,6 +1,7 @@
 // The page: joins a session, a player, a microphone and what is seen. Only this file and those in page/ touch the document.
 
 import { Session } from "./client.js";
+import { ticketsFor } from "./entering.js";
 import { plainWords } from "./errors.js";
 import { floorOf } from "./floor.js";
 import { languageName } from "./languages.js";
@@ -22,7 +23,9 @@ const NEAR_END_PX = 120; // closer to the end than this, the page follows the co
 const exchanges = [];
 const byId = new Map(); // request id -> exchange that waits for its turn
 const byTurn = new Map();
-const session = new Session(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/v1/voice`, { key: kept("key"), start: startFields });
+const address = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/v1/voice`;
+const session = new Session(address, { ticket: ticketsFor(address, () => key), start: startFields });
+let key = kept("key");
 const utterances = new Utterances();
 const talking = new Talking(session, new Microphone());
 const showButton = bindButton(talking);
@@ -238,7 +241,7 @@ session.on("closed", (error) => {
   }
   const asksKey = error.code === "unauthorized";
   $("key-form").hidden = !asksKey;
-  showNotice(asksKey && session.key ? "The server does not accept this key." : plainWords(error), asksKey ? null : { label: "Connect again", run: connect });
+  showNotice(asksKey && key ? "The server does not accept this key." : plainWords(error), asksKey ? null : { label: "Connect again", run: connect });
   if (asksKey) $("key").focus();
 });
 
@@ -328,8 +331,8 @@ $("voice").addEventListener("change", ({ target }) => {
 
 $("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  session.key = $("key").value.trim();
-  keep("key", session.key);
+  key = $("key").value.trim();
+  keep("key", key);
   connect();
 });
 

@@ -10,21 +10,16 @@
 // sent again under their ids, and the server does nothing twice. Node 20 has no WebSocket of its own: pass one
 // (`new Session(url, {WebSocket})`, the npm package `ws` does) or run it with --experimental-websocket.
 
+import { askedFor, offers } from "./entering.js";
 import { StrettoError } from "./errors.js";
+import { Listeners } from "./listeners.js";
 import { decode, encode } from "./msgpack.js";
-import { platformClock, whyRefused } from "./platform.js";
-import { CLOSE, KEY_PREFIX, SUBPROTOCOL, message } from "./protocol.js";
+import { FINAL_CLOSES, MAX_PENDING, MAX_UNSENT_BYTES, QUIET_MS, WATCH_MS, backoffMs } from "./patience.js";
+import { openSocket, platformClock, whyRefused } from "./platform.js";
+import { CLOSE, message } from "./protocol.js";
 import { Reply } from "./reply.js";
 
-const BACKOFF_MS = { first: 250, longest: 8000 }; // a tunnel is left within seconds; a restart takes a few
-const QUIET_MS = { ask: 10_000, give_up: 20_000 }; // while an answer is due: ping, then call the connection dead
-const WATCH_MS = 5_000;
-const MAX_UNSENT_BYTES = 64_000; // two seconds of speech at 16 kHz
-const MAX_PENDING = 256; // the server remembers as many ids
 const TURN_REQUESTS = new Set(["text", "say", "reply.create"]);
-const FINAL_CLOSES = {
-  [CLOSE.WRONG_FRAME]: "wrong_frame_kind", [CLOSE.POLICY]: "policy", [CLOSE.TOO_BIG]: "message_too_big", [CLOSE.SUPERSEDED]: "superseded",
-};
 
 /** A session that is ready. Rejects with StrettoError when there is none after eight attempts (about 25 s), or no key fits. */
 export async function connect(url, options = {}) {
@@ -35,15 +30,16 @@ export async function connect(url, options = {}) {
 
 export class Session {
   /**
-   * Options: `key`; `start`, the fields of session.start or a function that returns them (asked anew at each
+   * Options: `key`, or `ticket`: a function that gets a new one for each connection (or a text, which opens the first
+   * alone); `start`, the fields of session.start or a function that returns them (asked anew at each
    * connection: give `history` to carry a lost conversation over); `max_attempts` in a row (none: for ever);
    * `WebSocket`, `fetch`, `clock` {now, setTimeout, clearTimeout}, `random`: the platform's unless given.
    */
   constructor(url, options = {}) {
-    const { key = "", start = {}, max_attempts = Infinity } = options;
+    const { key = "", ticket = "", start = {}, max_attempts = Infinity } = options;
     const { WebSocket = globalThis.WebSocket, fetch = globalThis.fetch, clock = platformClock(), random = Math.random } = options;
     if (!WebSocket) throw new TypeError("no WebSocket here: pass one as `WebSocket`, or run Node with --experimental-websocket");
-    Object.assign(this, { url, key, id: "", voices: [], limits: null, audio_out: null, audio_in: null, state: "closed", last_seq: 0 });
+    Object.assign(this, { url, key, ticket, id: "", voices: [], limits: null, audio_out: null, audio_in: null, state: "closed", last_seq: 0 });
     this.#start = typeof start === "function" ? start : () => start;
     this.#platform = { WebSocket, fetch, clock, random };
     this.#max_attempts = max_attempts;
@@ -67,7 +63,7 @@ export class Session {
   #pending = new Map(); // id -> {type, bytes, is_sent, resolve, reject}
   #playouts = new Map(); // turn -> report that found no connection
   #replies = new Map(); // turn -> Reply under way
-  #listeners = new Map();
+  #listeners = new Listeners();
   #started = null; // {promise, resolve, reject} of start()
   #failure = null; // the error that closed the session
 
@@ -87,9 +83,7 @@ export class Session {
    * asleep closed), each `"error"` that answers no request, or the error that `"closed"` the session. Returns how to stop.
    */
   on(name, listener) {
-    if (!this.#listeners.has(name)) this.#listeners.set(name, new Set());
-    this.#listeners.get(name).add(listener);
-    return () => this.#listeners.get(name).delete(listener);
+    return this.#listeners.on(name, listener);
   }
 
   /** An id that a request may be given beforehand. */
@@ -187,29 +181,40 @@ export class Session {
 
   // --- connection ---------------------------------------------------------------------------------------------------
 
-  #connect() {
+  async #connect() {
     this.#setState("connecting");
+    const round = ++this.#round;
+    if (typeof this.ticket !== "function") return this.#open(this.ticket, this.ticket || this.key);
+    const { ticket, error } = await askedFor(this.ticket);
+    if (round !== this.#round || this.state !== "connecting") return undefined; // closed or retried meanwhile
+    return error ? this.#onNoTicket(error) : this.#open(ticket, ticket ? null : this.key);
+  }
+
+  #onNoTicket(error) {
+    this.#retry_after_ms = error.retry_after_ms ?? 0;
+    if (error instanceof StrettoError && !error.retryable) this.#fail(error);
+    else this.#retryLater(1006);
+  }
+
+  /** `shown`: what to ask with why a handshake failed; null: the next attempt shows another ticket anyway. */
+  #open(ticket, shown) {
     let socket;
     try {
-      socket = new this.#platform.WebSocket(this.url, this.key ? [SUBPROTOCOL, KEY_PREFIX + this.key] : [SUBPROTOCOL]);
+      socket = openSocket(this.#platform.WebSocket, this.url, offers(this.key, ticket));
     } catch (error) {
-      const isKey = this.key && error.name === "SyntaxError"; // a subprotocol takes no spaces or separators
-      this.#fail(isKey ? new StrettoError("unauthorized", "The key has characters that no key has.") : new StrettoError("bad_address", `${this.url}: ${error.message}`));
-      return;
+      return this.#fail(error);
     }
     this.#socket = socket;
-    this.#round++;
     this.#quiet_since = this.#platform.clock.now();
     this.#look();
     socket.binaryType = "arraybuffer";
-    let isOpen = false;
     socket.onopen = () => {
-      isOpen = true;
+      shown = null;
       this.#hello();
     };
     socket.onmessage = ({ data }) => socket === this.#socket && this.#receive(data);
     socket.onerror = () => {}; // a close follows, and says as much as a browser lets us know
-    socket.onclose = ({ code, reason }) => socket === this.#socket && this.#onClose(code, reason, isOpen);
+    socket.onclose = ({ code, reason }) => socket === this.#socket && this.#onClose(code, reason, shown);
   }
 
   #hello() {
@@ -230,7 +235,7 @@ export class Session {
     }
   }
 
-  async #onClose(code, reason, wasOpen) {
+  async #onClose(code, reason, shown) {
     this.#socket = null;
     const round = this.#round;
     if (code === CLOSE.POLICY && this.#last_error === "resume_denied") this.#forget(); // the next attempt starts anew
@@ -239,9 +244,9 @@ export class Session {
       this.id = this.#token = ""; // an idle session is over on the server too
       return this.#setState("asleep");
     }
-    if (!wasOpen) {
+    if (shown !== null) {
       this.#setState("waiting");
-      const refusal = await whyRefused(this.url, this.key, this.#platform.fetch);
+      const refusal = await whyRefused(this.url, shown, this.#platform.fetch);
       if (this.state !== "waiting" || round !== this.#round) return undefined; // closed or retried meanwhile
       if (refusal) return this.#fail(refusal);
     }
@@ -253,7 +258,7 @@ export class Session {
       this.#fail(new StrettoError("unreachable", `No connection to ${this.url} after ${this.#attempts} attempts (last close code ${code}).`, { retryable: true }));
       return;
     }
-    const wait_ms = Math.min(BACKOFF_MS.first * 2 ** (this.#attempts - 1), BACKOFF_MS.longest) * (0.75 + this.#platform.random() / 2);
+    const wait_ms = backoffMs(this.#attempts, this.#platform.random());
     this.#retry = this.#platform.clock.setTimeout(() => this.#connect(), Math.max(wait_ms, this.#retry_after_ms));
     this.#retry_after_ms = 0;
     this.#setState("waiting");
@@ -267,7 +272,7 @@ export class Session {
     const quiet_ms = clock.now() - this.#quiet_since;
     if (isDue && quiet_ms >= QUIET_MS.give_up) {
       const dead = this.#socket;
-      this.#onClose(1006, "", true);
+      this.#onClose(1006, "", null);
       dead.close();
       return;
     }
@@ -287,7 +292,7 @@ export class Session {
     try {
       event = decode(data);
     } catch (error) {
-      this.#emit("error", new StrettoError("bad_frame", `A frame of the server cannot be read: ${error.message}`));
+      this.#listeners.tell("error", new StrettoError("bad_frame", `A frame of the server cannot be read: ${error.message}`));
       return;
     }
     if (event.seq !== undefined) {
@@ -300,8 +305,8 @@ export class Session {
     if (event.type === "turn.done") this.#replies.delete(event.turn);
     if (event.type === "error") this.#onError(event);
     else if (event.ref !== undefined) this.#answer(event);
-    if (event.type !== "error") this.#emit(event.type, event);
-    this.#emit("event", event);
+    if (event.type !== "error") this.#listeners.tell(event.type, event);
+    this.#listeners.tell("event", event);
   }
 
   #onReady(event) {
@@ -339,7 +344,7 @@ export class Session {
     request?.reject(error);
     const isAtStart = this.state === "connecting" && event.ref === this.#hello_id && event.code !== "resume_denied";
     if (isAtStart && !event.retryable) this.#fail(error, 1000);
-    else if (!request) this.#emit("error", error);
+    else if (!request) this.#listeners.tell("error", error);
   }
 
   // --- endings ------------------------------------------------------------------------------------------------------
@@ -354,7 +359,7 @@ export class Session {
     }
     this.#endReplies(error);
     this.#playouts.clear();
-    this.#emit("error", error);
+    this.#listeners.tell("error", error);
   }
 
   #forget() {
@@ -384,16 +389,12 @@ export class Session {
     this.#endReplies(error);
     this.#started.promise.catch(() => {}); // whoever awaits start() sees it; `closed` tells the others
     this.#started.reject(error);
-    this.#emit("closed", error);
+    this.#listeners.tell("closed", error);
   }
 
   #setState(state) {
     if (state === this.state) return;
     this.state = state;
-    this.#emit("state", state);
-  }
-
-  #emit(name, value) {
-    for (const listener of this.#listeners.get(name) ?? []) listener(value);
+    this.#listeners.tell("state", state);
   }
 }

@@ -12,6 +12,16 @@ export function platformClock() {
   };
 }
 
+/** A WebSocket on its way. Throws StrettoError where the address or what is offered can never work. */
+export function openSocket(WebSocket, url, protocols) {
+  try {
+    return new WebSocket(url, protocols);
+  } catch (error) {
+    const isKey = protocols.length > 1 && error.name === "SyntaxError"; // a subprotocol takes no spaces or separators
+    throw isKey ? new StrettoError("unauthorized", "The key has characters that no key has.") : new StrettoError("bad_address", `${url}: ${error.message}`);
+  }
+}
+
 /**
  * The StrettoError behind a handshake that failed, or null: try again. A browser shows close code 1006 alone, so the
  * same address is asked over HTTP, where the gateway answers 401, 403 or 426.

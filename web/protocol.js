@@ -3,6 +3,7 @@
 
 export const SUBPROTOCOL = "stretto.msgpack.v1";
 export const KEY_PREFIX = "stretto-key."; // offered beside the subprotocol by browsers, which cannot set headers
+export const TICKET_PREFIX = "stretto-ticket.";
 
 export const CLIENT_EVENTS = freeze({
   "session.start": "id? persona? instructions? language? voice? history? output? audio_in? audio_out? speed? turn_detection? allow_barge_in? emotion? tools? tool_flow? playout? user? resume?",

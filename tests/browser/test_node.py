@@ -14,7 +14,8 @@ from tests.browser.serving import REPLY, ROOT, gateway
 
 CONVERSATION = """
 import { connect } from "./web/client.js";
-const session = await connect(process.argv[1], { key: "open-sesame" });
+import { ticketsFor } from "./web/entering.js";
+const session = await connect(process.argv[1], { ticket: ticketsFor(process.argv[1], () => "open-sesame") });
 const reply = await session.text("Tell me something about the sea.");
 let n_bytes = 0;
 const segments = [];

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Session, connect } from "../../web/client.js";
+import { ticketsFor } from "../../web/entering.js";
 import { Clock, server, settle } from "./double.js";
 
 const SEGMENTS = ["The sea is salt. ", "It is deep."];
@@ -240,6 +241,73 @@ test("401 over HTTP after a refused handshake means that a key is asked for", as
   await assert.rejects(started, { code: "unauthorized" });
   assert.deepEqual(asked, [["http://host/v1/voice", "Bearer wrong"]]);
   assert.equal(peer.sockets.length, 1);
+});
+
+test("a ticket is offered instead of a key, a new one at each connection", async () => {
+  const given = ["tkt_1", new Error("the app's server is away"), "tkt_2"];
+  const ticket = async () => {
+    const next = given.shift();
+    if (next instanceof Error) throw next;
+    return next;
+  };
+  const { peer, clock, session, started } = await open({ ticket, key: "K" });
+  await settle();
+  assert.deepEqual(peer.last.protocols, ["stretto.msgpack.v1", "stretto-ticket.tkt_1"]);
+  peer.last.ready();
+  await started;
+  peer.last.drop();
+  await clock.advance(250);
+  assert.equal(peer.sockets.length, 1, "no ticket, no connection");
+  await clock.advance(500);
+  assert.deepEqual(peer.last.protocols, ["stretto.msgpack.v1", "stretto-ticket.tkt_2"]);
+  peer.last.ready({ resumed: true });
+  await settle();
+  assert.equal(session.state, "open");
+});
+
+test("a ticket that comes after the session was closed opens nothing", async () => {
+  let give;
+  const { peer, session, started } = await open({ ticket: () => new Promise((resolve) => (give = resolve)) });
+  session.close();
+  give("tkt_1");
+  await assert.rejects(started, { code: "closed" });
+  await settle();
+  assert.equal(peer.sockets.length, 0);
+});
+
+test("a key that gets no ticket is told, one that must wait waits", async () => {
+  const answers = [
+    { ok: false, status: 429, headers: new Headers({ "retry-after": "3" }), json: async () => ({ error: { code: "rate_limited", message: "m" } }) },
+    { ok: false, status: 401, headers: new Headers(), json: async () => ({ error: { code: "unauthorized", message: "m" } }) },
+  ];
+  const asked = [];
+  const fetch = async (address, { method, headers }) => {
+    asked.push([String(address), method, headers.Authorization]);
+    return answers.shift();
+  };
+  const { peer, clock, started } = await open({ ticket: ticketsFor("ws://host/v1/voice", () => "K", fetch) });
+  await clock.advance(2999);
+  assert.equal(asked.length, 1);
+  await clock.advance(1);
+  await assert.rejects(started, { code: "unauthorized" });
+  assert.deepEqual(asked, Array(2).fill(["http://host/v1/tickets", "POST", "Bearer K"]));
+  assert.equal(peer.sockets.length, 0);
+});
+
+test("a page without a key asks for no ticket and is told when one is needed", async () => {
+  const ticket = ticketsFor("ws://host/v1/voice", () => "", () => assert.fail("no key, no ticket"));
+  const { peer, started } = await open({ ticket, fetch: async () => ({ status: 401 }) });
+  await settle();
+  assert.deepEqual(peer.last.protocols, ["stretto.msgpack.v1"]);
+  peer.last.drop();
+  await assert.rejects(started, { code: "unauthorized" });
+});
+
+test("a ticket given as a text opens once, and why it does not is asked for", async () => {
+  const { peer, started } = await open({ ticket: "tkt_1", fetch: async (_, { headers }) => ({ status: headers.Authorization === "Bearer tkt_1" ? 401 : 426 }) });
+  assert.deepEqual(peer.last.protocols, ["stretto.msgpack.v1", "stretto-ticket.tkt_1"]);
+  peer.last.drop();
+  await assert.rejects(started, { code: "unauthorized" });
 });
 
 test("a refused handshake that HTTP does not explain is tried again", async () => {
