@@ -25,6 +25,7 @@ class Rights(Struct, frozen=True, kw_only=True):
 
     `holder`: which key it is, without telling the key; "" where no keys are configured. `user`: who a ticket was made for.
     `cache_salt`: keeps their prompts apart in the engine's prefix cache, where their key is isolated.
+    `name`: as in [keys.NAME]; "" for the keys of `server.keys`.
     """
 
     persona: str = ""
@@ -33,6 +34,7 @@ class Rights(Struct, frozen=True, kw_only=True):
     holder: str = ""
     user: str = ""
     cache_salt: str | None = None
+    name: str = ""
 
 
 FULL_RIGHTS = Rights()
@@ -58,8 +60,9 @@ class Access(Struct, frozen=True, kw_only=True):
 def access(keys: Iterable[str], origins: Iterable[str], hosts: Iterable[str], bounded: Mapping[str, KeySettings] | None = None) -> Access:
     """The rules from settings: keys that may do everything, and named keys with their own rights."""
     rights = [(hashlib.sha256(key.encode()).digest(), FULL_RIGHTS) for key in keys]
-    for named in (bounded or {}).values():
-        own = Rights(persona=named.persona, instructions=named.instructions, tools=named.tools, cache_salt=cache_salt(named))
+    for name, named in (bounded or {}).items():
+        salt = cache_salt(named)
+        own = Rights(persona=named.persona, instructions=named.instructions, tools=named.tools, cache_salt=salt, name=name)
         rights.append((hashlib.sha256(named.key.encode()).digest(), own))
     return Access(
         key_hashes=tuple(digest for digest, _ in rights),

@@ -61,10 +61,12 @@ class Connection:
         metrics: Metrics,
         now: Callable[[], float],
         rights: Rights = FULL_RIGHTS,
+        traceparent: str = "",
     ) -> None:
         self._socket = socket
         self._codec = codec
         self._rights = rights
+        self._traceparent = traceparent
         self._sessions = sessions
         self._settings = settings
         self._metrics = metrics
@@ -136,6 +138,7 @@ class Connection:
 
     async def _open(self, start: StartSession) -> tuple[Session, Attachment]:
         session, attachment, ready = await self._sessions.open(start, self._rights)
+        attachment.traceparent = self._traceparent
         try:
             await self._send_frames(self._codec.welcome(structs.replace(ready, ref=start.id), session.profile.described()))
         except BaseException:

@@ -27,6 +27,7 @@ CHANGEABLE = (
 MAX_INSTRUCTIONS_BYTES = 32_768  # they stand in every prompt
 MAX_TOOLS = 128
 MAX_TOOL_BYTES = 32_768  # they stand in every prompt
+MAX_USER = 128  # characters of the client's own name for its user, kept for usage records
 MAX_TOKENS = 4096  # of one reply; the server's own bound may be lower
 MAX_TEMPERATURE = 2.0  # beyond it models write noise
 SPEEDS = (0.5, 2.0)  # slower or faster voices slur or squeak, and feelings come on top
@@ -56,6 +57,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     tool_flow: Literal["same_turn", "next_turn"] = "same_turn"
     is_clocked: bool = False
     takes_tools: bool = True
+    user: str = ""
     rights: Rights = FULL_RIGHTS
 
     def prompt(self, rules: MarkupRules) -> str:
@@ -134,9 +136,7 @@ def started(
     Raises `UnknownPersona`, `UnknownVoice`, `UnsupportedCodec`, `NotAvailable`, `NotPermitted`, `TextTooLong`, `BadMessage`.
     """
     _check_given(rights, start.instructions, start.tools or None)
-    if rights.persona and start.persona not in (None, rights.persona):
-        raise NotPermitted(f"This key speaks as {rights.persona!r}; expected no other persona.")
-    persona = _persona(rights.persona or start.persona, settings)
+    persona = _persona(_permitted_persona(start.persona, rights), settings)
     check_tools(start.tools, are_taken=takes_tools)
     if start.audio_in is not None:
         _check_audio_in(start.audio_in, can_listen=can_listen)
@@ -155,6 +155,7 @@ def started(
         tools=start.tools,
         tool_flow=start.tool_flow,
         is_clocked=start.playout == "clock",
+        user=(start.user or "")[:MAX_USER],
         takes_tools=takes_tools,
         rights=rights,
     )
@@ -231,6 +232,12 @@ def _check_given(rights: Rights, instructions: str | None, tools: Sequence[Tool]
 
 def _told(instructions: str, rules: MarkupRules, language: str, *, emotion: bool) -> str:
     return f"{instructions}\n\n{emotion_instructions(rules, language)}" if emotion else instructions
+
+
+def _permitted_persona(wish: str | None, rights: Rights) -> str | None:
+    if rights.persona and wish not in (None, rights.persona):
+        raise NotPermitted(f"This key speaks as {rights.persona!r}; expected no other persona.")
+    return rights.persona or wish
 
 
 def _persona(name: str | None, settings: Settings) -> Persona:

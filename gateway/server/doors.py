@@ -97,7 +97,8 @@ class Doors:
         self.metrics.connections.inc()
         try:
             await socket.accept(subprotocol)
-            await Connection(socket, codec, self.sessions, self.settings.session, self.metrics, self.parts.now, rights).serve()
+            trace = socket.headers.get("traceparent", "")
+            await Connection(socket, codec, self.sessions, self.settings.session, self.metrics, self.parts.now, rights, trace).serve()
         finally:
             self.admission.connected -= 1
             self.metrics.connections.dec()

@@ -8,9 +8,10 @@ from gateway.errors import StrettoError
 
 
 class Attachment:
-    """`ended` tells the connection to close, with the reason."""
+    """`ended` tells the connection to close, with the reason. `traceparent`: the header of its handshake, "" without one."""
 
     def __init__(self) -> None:
+        self.traceparent = ""
         self.ended: asyncio.Future[StrettoError] = asyncio.get_running_loop().create_future()
 
     def end(self, reason: StrettoError) -> None:

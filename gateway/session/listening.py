@@ -36,7 +36,7 @@ from gateway.session.drafts import Drafts
 from gateway.session.frames import error_frame
 from gateway.session.items import new_item_id
 from gateway.session.warming import Warming
-from gateway.turn import Parts, Turn
+from gateway.turn import Parts, Spoken, Turn
 from gateway.turn_state import Event, State
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Listening:
         if self._listener is not None and start.language is not None:
             self._listener.language = _primary(start.language)
         self.drafts = Drafts(session, parts)
-        self._started_s = 0.0
+        self._started_s = self._decided_s = 0.0
         self._is_confirmed = False  # the utterance that is being heard interrupts (or no reply is there to be interrupted)
         self._held_s: float | None = None
         self._hold_timer: asyncio.TimerHandle | None = None
@@ -173,6 +173,7 @@ class Listening:
 
     def on_speech_ended(self, number: int, at_ms: int) -> None:
         """The utterance is over."""
+        self._decided_s = self._parts.now()
         self._tell(SpeechEnded(utterance=number, at_ms=at_ms, item_id=self._item_ids.get(number)))
 
     def on_utterance(self, utterance: Utterance) -> None:
@@ -327,6 +328,7 @@ class Listening:
             turn = draft.turn
             session.adopt(turn, draft.task, started)
             turn.commit(ended_s)
+        turn.answers(Spoken(began_s=self._started_s, ended_s=ended_s, decided_s=self._decided_s, text_s=self._parts.now()))
         self._asked = Asked(turn, item.item_id, item.text)
 
     @property

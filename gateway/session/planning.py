@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gateway.events import ItemInfo, RequestReply, UpdateSession
 from gateway.profile import Profile
-from gateway.session.conversation import Conversation
 from gateway.session.items import new_item_id
-from gateway.turn import Parts, Plan
+from gateway.turn import Caller, Parts, Plan
+
+if TYPE_CHECKING:
+    from gateway.session.session import Session
 
 CLOCK_LEAD_MS = 2000  # clients that do not report playout buffer for themselves
 
@@ -16,22 +20,13 @@ def changed(profile: Profile, update: UpdateSession | RequestReply, parts: Parts
     return profile.updated(update, parts.voices, parts.encoding.rates() if parts.encoding is not None else {})
 
 
-def planned(
-    number: int,
-    session_id: str,
-    profile: Profile,
-    conversation: Conversation,
-    parts: Parts,
-    given: tuple[ItemInfo, ...] | None,
-    *,
-    has_floor: bool,
-) -> Plan:
-    """The plan of turn `number`; `given` replaces the conversation as its context. Raises as `Conversation.context`."""
-    settings = parts.settings
+def planned(session: Session, parts: Parts, profile: Profile, given: tuple[ItemInfo, ...] | None, *, has_floor: bool) -> Plan:
+    """The plan of the session's next turn; `given` replaces the conversation as its context. Raises as `Conversation.context`."""
+    settings, conversation = parts.settings, session.conversation
     own = settings.turn.max_tokens
     return Plan(
-        number=number,
-        session_id=session_id,
+        number=session.n_turns + 1,
+        session_id=session.session_id,
         reply_item_id=new_item_id(),
         language=profile.language,
         voice=profile.voice,
@@ -48,4 +43,9 @@ def planned(
         kept=conversation.history.kept,
         has_floor=has_floor,
         cache_salt=profile.rights.cache_salt,
+        caller=Caller(
+            key=profile.rights.name or profile.rights.holder,
+            user=profile.rights.user or profile.user,
+            traceparent=session.attachment.traceparent if session.attachment is not None else "",
+        ),
     )

@@ -296,7 +296,7 @@ class Session:
 
     def plan(self, profile: Profile, given: tuple[ItemInfo, ...] | None = None, *, has_floor: bool = True) -> Plan:
         """What the next turn would be told, as things stand. Raises as `Conversation.context`."""
-        return planned(self.n_turns + 1, self.session_id, profile, self.conversation, self._parts, given, has_floor=has_floor)
+        return planned(self, self._parts, profile, given, has_floor=has_floor)
 
     def _start_turn(self, plan: Plan, started: TurnStarted) -> ServerEvent:
         """Begin the planned turn; `started` lacks what only the turn knows."""

@@ -5,5 +5,6 @@ from __future__ import annotations
 from gateway.speaker.framing import Encoding
 from gateway.speaker.pace import VoicePace
 from gateway.speaker.speaker import Speaker, SpeakerSettings
+from gateway.speaker.track import SegmentRecord
 
-__all__ = ["Encoding", "Speaker", "SpeakerSettings", "VoicePace"]
+__all__ = ["Encoding", "SegmentRecord", "Speaker", "SpeakerSettings", "VoicePace"]

@@ -21,7 +21,7 @@ from gateway.metrics import Metrics, TurnClock
 from gateway.pacing import PlayoutClock
 from gateway.speaker.framing import Encoding, Sound, framer
 from gateway.speaker.pace import VoicePace
-from gateway.speaker.track import Track
+from gateway.speaker.track import SegmentRecord, Track
 from gateway.speech.captions import Heard
 from gateway.speech.stream import SpokenSegment
 from gateway.voice_choice import VoiceChoice
@@ -92,7 +92,7 @@ class Speaker:
 
     def say(self, segment: SpokenSegment) -> None:
         """Queue a decided segment."""
-        track = Track(segment, self._choice.choose(segment.spoken.text))
+        track = Track(segment, self._choice.choose(segment.spoken.text), self._now())
         if self._decided.empty() or self.tracks[-1].choice != track.choice:  # the others get ready while this one is spoken
             self._expect(track.choice.voice)
         self.tracks.append(track)
@@ -161,6 +161,10 @@ class Speaker:
                 found.append((track, track.segment.heard(heard_ms, self._length_ms(track), words)))
         return found
 
+    def records(self) -> tuple[SegmentRecord, ...]:
+        """The ways of all segments so far."""
+        return tuple(track.record() for track in self.tracks)
+
     def _expect(self, voice: str) -> None:
         """A text for this voice will follow; some can get ready for it."""
         able: object = self._voices
@@ -202,16 +206,19 @@ class Speaker:
             encoding="mp3" if self._framer.wants_mp3 else "pcm16",
         )
         loop, asked_at = asyncio.get_running_loop(), self._now()
+        track.asked_s = asked_at
         try:
             async with asyncio.timeout(settings.first_chunk_s) as deadline, aclosing(self._voices.synthesize(synthesis)) as chunks:
                 async for chunk in chunks:
                     if chunk.pcm and not track.made_bytes:
+                        track.sounded_s = self._now()
                         engine = self._engine_of(chunk.voice or voice)
-                        self._metrics.tts_first_chunk.labels(engine).observe(self._now() - asked_at)
+                        self._metrics.tts_first_chunk.labels(engine).observe(track.sounded_s - asked_at)
                     track.add(chunk, self._now() * 1000)
                     deadline.reschedule(loop.time() + settings.first_chunk_s)
         except TimeoutError as error:
             raise EngineStalled(f"no audio for {settings.first_chunk_s} s") from error
+        track.made_s = self._now()
         track.close("ok" if track.made_bytes else "failed")
 
     def _engine_of(self, voice: str) -> str:
@@ -242,6 +249,7 @@ class Speaker:
         if track.start_ms is None:
             track.start_ms = self.clock.sent_ms
         track.is_sent = True
+        track.sent_s = self._now()
         done = SegmentDone(turn=self._settings.turn, index=track.segment.index, audio_ms=round(track.sent_ms), status=track.status)
         self._put(done)
 

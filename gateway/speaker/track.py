@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from engine.api import SpeechChunk, WordTiming
 from gateway.events import SegmentStatus
@@ -13,10 +13,25 @@ from gateway.speech.stream import SpokenSegment
 from gateway.voice_choice import Choice
 
 
+class SegmentRecord(Struct, frozen=True, kw_only=True):
+    """The way of one segment. A moment that never came is None."""
+
+    index: int
+    n_characters: int
+    voice: str
+    status: SegmentStatus
+    audio_ms: float
+    decided_s: float
+    asked_s: float | None
+    sounded_s: float | None
+    made_s: float | None
+    sent_s: float | None
+
+
 class Track:
     """Filled by the voice, emptied by the framer, one at a time each. `voice`: who spoke what was taken last."""
 
-    def __init__(self, segment: SpokenSegment, choice: Choice) -> None:
+    def __init__(self, segment: SpokenSegment, choice: Choice, decided_s: float = 0.0) -> None:
         self.segment = segment
         self.choice = choice
         self.voice = choice.voice
@@ -26,11 +41,31 @@ class Track:
         self.sent_ms = 0.0
         self.is_made = False
         self.is_sent = False
+        self.decided_s = decided_s
+        self.asked_s: float | None = None
+        self.sounded_s: float | None = None
+        self.made_s: float | None = None
+        self.sent_s: float | None = None
         self.at_ms = 0.0
         self.made_bytes = 0
         self._chunks: deque[SpeechChunk] = deque()
         self._n_bytes = 0
         self._grown = asyncio.Event()
+
+    def record(self) -> SegmentRecord:
+        """Its way, as far as it came."""
+        return SegmentRecord(
+            index=self.segment.index,
+            n_characters=len(self.segment.text),
+            voice=self.voice,
+            status=self.status,
+            audio_ms=round(self.sent_ms, 1),
+            decided_s=self.decided_s,
+            asked_s=self.asked_s,
+            sounded_s=self.sounded_s,
+            made_s=self.made_s,
+            sent_s=self.sent_s,
+        )
 
     def add(self, chunk: SpeechChunk, at_ms: float) -> None:
         """Take audio from the voice."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.turn.plan import Owner, Parts, Plan, Progress, SentCall
+from gateway.turn.record import Caller, Spoken, TurnRecord, TurnWatcher
 from gateway.turn.turn import Turn
 
-__all__ = ["Owner", "Parts", "Plan", "Progress", "SentCall", "Turn"]
+__all__ = ["Caller", "Owner", "Parts", "Plan", "Progress", "SentCall", "Spoken", "Turn", "TurnRecord", "TurnWatcher"]

@@ -14,6 +14,7 @@ from gateway.metrics import InputKind, Metrics
 from gateway.speaker import Encoding, VoicePace
 from gateway.speculation import Headroom
 from gateway.speech.markup import MarkupRules
+from gateway.turn.record import Caller, TurnWatcher
 
 Progress = Literal["first_sent", "tools_returned", "reply_sent"]
 
@@ -21,7 +22,7 @@ Progress = Literal["first_sent", "tools_returned", "reply_sent"]
 class Parts(Struct, frozen=True, kw_only=True):
     """What every turn of this process works with; `now` is the loop's clock in seconds, `rules` what marks the model may write.
 
-    `ears` None: this gateway takes no audio in. `encoding` None: it gives out pcm16 only.
+    `ears` None: this gateway takes no audio in. `encoding` None: it gives out pcm16 only. `watchers`: who is told what turns come to.
     """
 
     model: LanguageModel
@@ -34,6 +35,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     headroom: Headroom = field(default_factory=Headroom)
     encoding: Encoding | None = None
     pace: VoicePace = field(default_factory=VoicePace)
+    watchers: tuple[TurnWatcher, ...] = ()
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -66,6 +68,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     started_s: float | None = None
     draft: int = 0
     cache_salt: str | None = None
+    caller: Caller = Caller()
 
 
 class SentCall(Struct, frozen=True, kw_only=True):

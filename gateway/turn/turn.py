@@ -11,6 +11,8 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
+from msgspec import structs
+
 from engine.api import Delta, EngineError, Kept, ToolCall
 from gateway.errors import StrettoError, from_engine
 from gateway.events import ErrorRaised, Heard, Interrupted, InterruptReason, ReplyDone, ToolCalled, TurnDone, TurnStatus, UsageInfo
@@ -21,6 +23,7 @@ from gateway.speech.stream import SpokenSegment
 from gateway.turn.asking import Asking
 from gateway.turn.gate import Gate
 from gateway.turn.plan import Owner, Parts, Plan
+from gateway.turn.record import Ending, Marks, Spoken, TurnRecord
 from gateway.turn.wording import Wording
 
 log = logging.getLogger("stretto.turn")
@@ -38,6 +41,7 @@ class Turn:
         self.is_sent = False
         self.is_superseded = False
         self.request_id = f"{plan.session_id}-{plan.number}" + (f"-draft{plan.draft}" if plan.draft else "")
+        self._marks = Marks(parts.now())
         self._parts = parts
         self._gate = Gate(outbox, is_open=not plan.draft)
         self._owner = owner
@@ -88,6 +92,10 @@ class Turn:
         first_s = self.clock.first_segment_s if self._speaker is None else self.clock.first_audio_s
         return None if first_s is None else self.clock.started_at + first_s
 
+    def answers(self, spoken: Spoken) -> None:
+        """It answers this utterance; for the record."""
+        self._marks.spoken = spoken
+
     def commit(self, started_s: float) -> None:
         """The draft is the reply: what was held leaves. `started_s`: the end of speech, from which its latencies count."""
         self.clock.started_at = started_s
@@ -95,6 +103,7 @@ class Turn:
 
     def discard(self) -> None:
         """The draft is not wanted. The caller cancels the task."""
+        self._tell_watchers("interrupted" if self.is_stopped else "dropped")
         self.is_stopped = True
         self._parts.model.cancel(self.request_id)
         self._wording.stop()
@@ -120,6 +129,9 @@ class Turn:
         self._gate.drop(self.number)
         self._gate.put(Interrupted(turn=self.number, reason=reason))
         self._parts.metrics.interruptions.labels(reason).inc()
+        self._marks.stopped_by = reason
+        for watcher in self._parts.watchers:
+            watcher.turn_stopped(self.plan.session_id, self.number)
 
     async def settle(self, status: TurnStatus) -> None:
         """After an early end: wait for the client's last word (bounded), tell what was heard, and end the turn."""
@@ -223,11 +235,14 @@ class Turn:
             await self._asking.run()
         else:
             self._asking.say(self.plan.say)
+        self._marks.generated_s = self._parts.now()
         self._wording.flush()
         if self._speaker is not None:
             self._speaker.finish()
 
     def _on_delta(self, delta: Delta) -> None:
+        if self._marks.first_delta_s is None:
+            self._marks.first_delta_s = self._parts.now()
         if self.plan.say is None and (delta.n_tokens or delta.text):
             self._gate.do(partial(self.clock.first_token, self._parts.now()))
         self._wording.feed(delta)
@@ -271,6 +286,7 @@ class Turn:
             self._parts.metrics.engine_errors.labels(error.kind).inc()
             log.warning("language model failed", extra={"turn_id": self.number, "kind": error.kind, "detail": str(error)})
             error = from_engine(error, self.number)
+        self._marks.error = error.code
         self._gate.put(
             ErrorRaised(
                 code=error.code, message=str(error), retryable=error.retryable, retry_after_ms=error.retry_after_ms, turn=self.number
@@ -284,23 +300,46 @@ class Turn:
         self.is_over = True
         now = self._parts.now()
         self.clock.ended(now, status, wants_audio=self._speaker is not None)
-        timeline = self.clock.timeline()
-        self._gate.put(TurnDone(turn=self.number, status=status, timeline=timeline))
-        fields = {name: getattr(timeline, name) for name in timeline.__struct_fields__}
-        log.info(
-            "turn ended",
-            extra={
-                "session_id": self.plan.session_id,
-                "turn_id": self.number,
-                "status": status,
-                "n_segments": self._wording.n_segments,
-                "n_characters": len(self.raw_text()),
-                "audio_ms": 0 if self._speaker is None else round(self._speaker.clock.sent_ms),
-                "heard_ms": self.heard_ms(),
-                "output_tokens": self._asking.usage.output_tokens,
-                "cached_tokens": self._asking.usage.cached_tokens,
-                **fields,
-            },
+        self._gate.put(TurnDone(turn=self.number, status=status, timeline=self.clock.timeline()))
+        log.info("turn ended", extra=self._record(status).logged())
+        self._tell_watchers(status)
+
+    def _tell_watchers(self, status: Ending) -> None:
+        """The turn's record goes to those who keep books: once, and nothing is written where nobody does."""
+        if self._parts.watchers and not self._marks.is_told:
+            self._marks.is_told = True
+            record = self._record(status)
+            for watcher in self._parts.watchers:
+                watcher.turn_ended(record)
+
+    def _record(self, status: Ending) -> TurnRecord:
+        plan, marks, usage = self.plan, self._marks, self._asking.usage
+        return TurnRecord(
+            session_id=plan.session_id,
+            turn=self.number,
+            status=status,
+            caller=plan.caller,
+            input=plan.input,
+            output=plan.output,
+            language=plan.language,
+            voice=plan.voice,
+            is_draft=bool(plan.draft),
+            has_floor=plan.has_floor,
+            started_s=self.clock.started_at,
+            asked_s=marks.asked_s,
+            ended_s=self._parts.now(),
+            first_delta_s=marks.first_delta_s,
+            generated_s=marks.generated_s,
+            timeline=self.clock.timeline(),
+            usage=structs.replace(usage, output_tokens=max(usage.output_tokens, self.n_tokens)),
+            n_characters=len(self.raw_text()),
+            n_segments=self._wording.n_segments,
+            audio_ms=0 if self._speaker is None else round(self._speaker.clock.sent_ms),
+            heard_ms=self.heard_ms(),
+            stopped_by=marks.stopped_by,
+            error=marks.error,
+            spoken=marks.spoken,
+            segments=self._speaker.records() if self._parts.watchers and self._speaker is not None else (),
         )
 
     def _make_speaker(self) -> Speaker:

@@ -13,6 +13,7 @@ from engine.api import EndOfTurn, Recognizer, VoiceDetector
 from engine.fake import Script, ScriptedModel, ScriptedVoice
 from engine.fake_listening import Heard, ScriptedDetector, ScriptedEndOfTurn, ScriptedRecognizer
 from gateway.events import AppendAudio, AudioIn, StartSession
+from gateway.turn import TurnWatcher
 from tests.session.stage import Stage, stage
 
 SOUND = b"\x00\x10" * 320
@@ -62,6 +63,7 @@ async def talking(
     voice: ScriptedVoice | None = None,
     settings: dict[str, Any] | None = None,  # Any: a settings tree as TOML gives it
     start: StartSession | None = None,
+    watchers: tuple[TurnWatcher, ...] = (),
 ) -> AsyncIterator[tuple[Stage, Microphone]]:
     """A session that listens, and its microphone, running."""
     recognizer = recognizer or ScriptedRecognizer(heard, final_ms=final_ms)
@@ -71,7 +73,7 @@ async def talking(
             await ear.start()
     start = start or StartSession(audio_in=AudioIn())
     async with (
-        stage(replies, model=model, voice=voice, settings=settings, start=start, ears=ears) as scene,
+        stage(replies, model=model, voice=voice, settings=settings, start=start, ears=ears, watchers=watchers) as scene,
         asyncio.TaskGroup() as tasks,
     ):
         microphone = Microphone(scene)

@@ -20,7 +20,7 @@ from gateway.session import Attachment, Session
 from gateway.sessions import Sessions
 from gateway.speaker import Encoding, VoicePace
 from gateway.speech.markup import DEFAULT
-from gateway.turn import Parts
+from gateway.turn import Parts, TurnWatcher
 from gateway.voice_watch import VoiceWatch
 
 E = TypeVar("E", bound=ServerEvent)
@@ -99,6 +99,7 @@ async def stage(
     voices: Synthesizer | None = None,
     encoding: Encoding | None = None,
     pace: VoicePace | None = None,
+    watchers: tuple[TurnWatcher, ...] = (),
 ) -> AsyncIterator[Stage]:
     """A running session store with one started session. `voices`: others than the one scripted `voice`."""
     tree = config.check(settings or {})
@@ -118,6 +119,7 @@ async def stage(
         ears=ears,
         encoding=encoding,
         pace=pace or VoicePace(),
+        watchers=watchers,
     )
     able: object = voices
     if isinstance(able, Observable):

@@ -141,7 +141,12 @@ def test_an_unknown_language_is_read_like_english() -> None:
 @pytest.mark.parametrize(
     ("language", "text", "least", "most"),
     [
-        ("en", "Far down there in the deep cold water of the sea they have lived for thousands of years without a single ray of light", 30, 60),
+        (
+            "en",
+            "Far down there in the deep cold water of the sea they have lived for thousands of years without a single ray of light",
+            30,
+            60,
+        ),
         ("zh", "深海里的动物在没有一丝阳光的寒冷水域中已经生活了几千年的时间而且从来没有见过其他的生物", 12, 25),
         ("ko", "그런 점에서 깊은 바다의 동물들은 햇빛이 전혀 없는 차가운 물속에서 수천 년 동안 살아왔다는 것을 알 수 있습니다", 12, 32),
     ],
