@@ -1,39 +1,15 @@
-"""The items of a conversation: what the model is told was said, cut to what was heard, within a token budget.
-
-Pure. The persona's instructions are never dropped; the oldest items are. An assistant item holds the model's own words
-(raw text less reasoning), so that the next prompt repeats them exactly and the engine's prefix cache hits.
-"""
+"""The items in their order: put in, taken out, settled, and told to the model."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from msgspec import Struct, structs
-
-from engine.api import Kept, Message, ToolCall
+from engine.api import Kept, Message
 from gateway.errors import DuplicateItem, UnknownItem
-from gateway.events import ItemKind, Role
+from gateway.history.items import Item
+from gateway.history.prompt import estimate_tokens, prompt_messages
 
-_WIDE_FROM = 0x2E80  # CJK and Hangul lie above: about one token a character; below, about one for three
 MAX_ITEMS = 4096  # a conversation of days; far more than any context holds
-MESSAGE_OVERHEAD_TOKENS = 6  # role markers of the common chat templates
-_REASONING = re.compile(r"<(think|thinking|reasoning)>.*?(?:</\1>|\Z)\s*", re.DOTALL | re.IGNORECASE)
-
-
-class Item(Struct, kw_only=True):
-    """One message, call or result; `text` is its words, its arguments (JSON) or its output.
-
-    `is_open`: a reply of which nothing was said or heard (yet); it is not part of a prompt.
-    """
-
-    item_id: str
-    role: Role = "user"
-    text: str = ""
-    kind: ItemKind = "message"
-    call_id: str | None = None
-    name: str | None = None
-    is_open: bool = False
 
 
 class History:
@@ -115,44 +91,3 @@ class History:
 
 def _is_question(item: Item) -> bool:
     return item.kind == "message" and item.role == "user"
-
-
-def prompt_messages(items: Iterable[Item]) -> Iterator[Message]:
-    """Items as the model is told them: calls join the assistant's words before them; a call without result, or the reverse, is left out.
-
-    Chat templates refuse results whose call is missing, and a model that sees an unanswered call repeats it.
-    """
-    listed = list(items)
-    called = {item.call_id for item in listed if item.kind == "call"}
-    answered = {item.call_id for item in listed if item.kind == "result"} & called
-    open_message: Message | None = None
-    for item in listed:
-        if item.kind != "message" and item.call_id not in answered:
-            continue
-        if item.kind == "call":
-            call = ToolCall(call_id=item.call_id or "", name=item.name or "", arguments=item.text)
-            said = open_message or Message(role="assistant", text="")
-            open_message = structs.replace(said, tool_calls=(*said.tool_calls, call))
-            continue
-        if open_message is not None:
-            yield open_message
-            open_message = None
-        if item.kind == "result":
-            yield Message(role="tool", text=item.text, call_id=item.call_id)
-        elif item.role == "assistant":
-            open_message = Message(role="assistant", text=item.text)
-        else:
-            yield Message(role=item.role, text=item.text)
-    if open_message is not None:
-        yield open_message
-
-
-def estimate_tokens(text: str) -> int:
-    """Tokens of a message, on the safe side, without a tokenizer."""
-    n_wide = 0 if text.isascii() else sum(1 for char in text if ord(char) >= _WIDE_FROM)
-    return n_wide + (len(text) - n_wide + 2) // 3 + MESSAGE_OVERHEAD_TOKENS
-
-
-def without_reasoning(raw: str) -> str:
-    """The model's words as the next prompt repeats them: chat templates drop reasoning from history, so do we."""
-    return _REASONING.sub("", raw)

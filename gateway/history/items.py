@@ -1,0 +1,22 @@
+"""One item of a conversation."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from gateway.events import ItemKind, Role
+
+
+class Item(Struct, kw_only=True):
+    """One message, call or result; `text` is its words, its arguments (JSON) or its output.
+
+    `is_open`: a reply of which nothing was said or heard (yet); it is not part of a prompt.
+    """
+
+    item_id: str
+    role: Role = "user"
+    text: str = ""
+    kind: ItemKind = "message"
+    call_id: str | None = None
+    name: str | None = None
+    is_open: bool = False
