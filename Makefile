@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SERVE ?=
 
-.PHONY: serve test lint setup setup-dev clean
+.PHONY: serve test lint ray setup setup-dev clean
 serve: $(VENV)/.serve  ## environment, engines, weights, then gateway and page on http://localhost:8080
 	@$(BIN)/stretto fetch
 	@exec $(BIN)/stretto serve $(SERVE)
@@ -16,6 +16,10 @@ lint: setup-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+ray: setup-dev  ## conversations on a real Ray Serve that grows and loses its head (about two minutes)
+	scripts/setup-ray.sh
+	$(BIN)/python -m pytest tests/ray -q -ra -s
 
 setup: $(VENV)/.serve
 setup-dev: $(VENV)/.dev
@@ -36,4 +40,4 @@ $(VENV)/.dev: pyproject.toml requirements/lock.txt | $(VENV)/.serve
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-vllm
+	rm -rf $(VENV) .venv-*

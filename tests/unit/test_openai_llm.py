@@ -66,6 +66,7 @@ async def test_a_reply_streams_with_its_real_counts() -> None:
     assert deltas[-1].usage.cached_tokens == 16
     assert server.requests[0]["model"] == "sea-7b"
     assert server.headers[0]["x-request-id"] == "s-1"
+    assert server.headers[0]["x-session-id"] == "s"
     assert chat.n_open == 0
 
 

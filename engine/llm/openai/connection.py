@@ -15,7 +15,7 @@ import httpx
 
 from engine.api import Delta, EngineError, EngineNotReady, EngineSetupError, EngineStalled
 from engine.llm.openai import unix
-from engine.llm.openai.endpoints import Endpoint
+from engine.llm.openai.endpoints import Endpoint, session_of
 from engine.llm.openai.reading import ReplyReader, Unreadable, fault_of
 from engine.llm.openai.settings import ChatServers
 from engine.llm.openai.sse import EventLines
@@ -128,9 +128,9 @@ class Connection:
             await _drop(response)
 
     async def _ask(self, body: dict[str, Any], request: Request, deadline_s: float) -> httpx.Response:
-        message = self._http.build_request(
-            "POST", f"{self.endpoint.url}/chat/completions", json=body, headers={"X-Request-Id": request.request_id}
-        )
+        # The second one is for a router between us and several engines: it keeps a conversation where its prefix is cached.
+        headers = {"X-Request-Id": request.request_id, "X-Session-Id": session_of(request.request_id)}
+        message = self._http.build_request("POST", f"{self.endpoint.url}/chat/completions", json=body, headers=headers)
         try:
             return await request.wait(lambda: self._http.send(message, stream=True), deadline_s)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
