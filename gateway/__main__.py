@@ -1,4 +1,4 @@
-"""The `stretto` command: serve, talk, check, bench."""
+"""The `stretto` command: serve, talk, check, bench, key."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gateway import bench, check, talk
+from gateway import bench, check, key, talk
 from gateway.config import ConfigError, Settings, load
 
 
@@ -27,6 +27,9 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="run the gateway and its page on one port"))
     _add_fetch(commands.add_parser("fetch", help="download the weights that the settings need, where they are missing"))
+    keys = commands.add_parser("key", help="make a key for a client, and the hash of it for the settings")
+    key.add_arguments(keys)
+    keys.set_defaults(command=key.run)
     checking = commands.add_parser("check", help="check settings and say what they would run")
     check.add_arguments(checking)
     checking.set_defaults(command=check.run)

@@ -1,7 +1,8 @@
 """Who may connect: keys, the page's Origin, the Host that was asked for.
 
-Pure. Keys are kept as SHA-256 and compared in constant time; a key never appears in an answer or a message. A browser sends its Origin
-with every WebSocket, so a foreign page is refused even on loopback; a foreign Host means DNS rebinding.
+Pure. Keys are kept as SHA-256 and compared in constant time, whether the settings have the key itself or `sha256:` and its hash; a key never
+appears in an answer or a message. A browser sends its Origin with every WebSocket, so a foreign page is refused even on loopback; a foreign
+Host means DNS rebinding.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from msgspec import Struct, structs
 from gateway.config import KeySettings
 from gateway.errors import ForbiddenOrigin, Unauthorized
 
+HASHED = "sha256:"
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -59,11 +61,11 @@ class Access(Struct, frozen=True, kw_only=True):
 
 def access(keys: Iterable[str], origins: Iterable[str], hosts: Iterable[str], bounded: Mapping[str, KeySettings] | None = None) -> Access:
     """The rules from settings: keys that may do everything, and named keys with their own rights."""
-    rights = [(hashlib.sha256(key.encode()).digest(), FULL_RIGHTS) for key in keys]
+    rights = [(digest_of(key), FULL_RIGHTS) for key in keys]
     for name, named in (bounded or {}).items():
         salt = cache_salt(named)
         own = Rights(persona=named.persona, instructions=named.instructions, tools=named.tools, cache_salt=salt, name=name)
-        rights.append((hashlib.sha256(named.key.encode()).digest(), own))
+        rights.append((digest_of(named.key), own))
     return Access(
         key_hashes=tuple(digest for digest, _ in rights),
         key_rights=tuple(structs.replace(own, holder=hashlib.sha256(digest).hexdigest()[:16]) for digest, own in rights),
@@ -72,9 +74,19 @@ def access(keys: Iterable[str], origins: Iterable[str], hosts: Iterable[str], bo
     )
 
 
+def digest_of(configured: str) -> bytes:
+    """The SHA-256 of a key as the settings have it: plain, or `sha256:` and the hash in hex."""
+    return bytes.fromhex(configured.removeprefix(HASHED)) if configured.startswith(HASHED) else hashlib.sha256(configured.encode()).digest()
+
+
+def hashed(key: str) -> str:
+    """What the settings may keep instead of the key."""
+    return HASHED + hashlib.sha256(key.encode()).hexdigest()
+
+
 def cache_salt(key: KeySettings) -> str | None:
     """The salt of an isolated key: the same after a restart and in every process, and not to be guessed by who does not know the key."""
-    return hashlib.sha256(b"prefix cache of " + key.key.encode()).hexdigest()[:32] if key.isolate else None
+    return hashlib.sha256(b"prefix cache of " + digest_of(key.key)).hexdigest()[:32] if key.isolate else None
 
 
 def check_host(rules: Access, host_header: str | None) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from gateway.config.tree import EndpointingSettings, Settings
 
 _KEY = re.compile(r"[\x21-\x7e]+")
+_HASH = re.compile(r"sha256:[0-9a-fA-F]{64}")
 _TICKETS = ("tkt_", "ek_")  # what is shown with these is never looked for among the keys
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 
@@ -46,6 +47,8 @@ def _check_keys(keys: Sequence[str]) -> None:
     for key in keys:
         if not _KEY.fullmatch(key):
             raise ConfigError(f"a key in server.keys or [keys] has {len(key)} characters; expected one or more of visible ASCII, no spaces")
+        if key.startswith("sha256:") and not _HASH.fullmatch(key):
+            raise ConfigError(f"a key in server.keys or [keys] is sha256: and {len(key) - 7} characters; expected 64 hex digits there")
         if key.startswith(_TICKETS):
             raise ConfigError(f"a key in server.keys or [keys] begins like a ticket; expected none of: {', '.join(_TICKETS)}")
 

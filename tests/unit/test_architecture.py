@@ -117,6 +117,7 @@ ROOMS: dict[str, Room] = {
     "gateway.bench": Room(3, ("gateway.client", "gateway.codecs.native")),
     # builds to see what would be chosen; starts nothing
     "gateway.check": Room(3, (*PROMISES, "gateway.tls", "engine.build", "engine.vllm_args", "engine.vllm_check")),
+    "gateway.key": Room(3, ("gateway.auth",)),
     "gateway.__main__": Room(
         3,
         (
@@ -124,6 +125,7 @@ ROOMS: dict[str, Room] = {
             *TASKS,
             *PROMISES,
             "gateway.server",
+            "gateway.key",
             "gateway.logs",
             "gateway.tls",
             "gateway.transport",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
-from gateway.auth import access, check_host, check_key, check_origin
-from gateway.config import KeySettings
+from gateway.__main__ import main
+from gateway.auth import access, check_host, check_key, check_origin, hashed
+from gateway.config import ConfigError, KeySettings, check
 from gateway.errors import ForbiddenOrigin, Unauthorized
 
 OPEN = access((), (), ())
@@ -88,3 +91,50 @@ def test_an_isolated_key_has_a_salt_of_its_own_that_tells_nothing_and_stays() ->
     assert "alpha" not in alpha
     assert (gamma, delta) == (None, None), "keys without it share"
     assert salts() == [alpha, beta, None, None], "a restart finds its cache again"
+
+
+def test_a_key_that_is_kept_as_its_hash_opens_and_the_hash_does_not() -> None:
+    named = {"kiosk": KeySettings(key=hashed("delta"), tools=False, isolate=True)}
+    rules = access((hashed("gamma"), "plain"), (), (), named)
+    plain = access(("gamma", "plain"), (), (), {"kiosk": KeySettings(key="delta", tools=False, isolate=True)})
+    assert rules == plain
+    assert not check_key(rules, {"api-key": "delta"}, (), PREFIX).tools
+    for key in ("gamma", "plain"):
+        check_key(rules, {"api-key": key}, (), PREFIX)
+    for wrong in (hashed("gamma"), hashed("gamma").removeprefix("sha256:"), hashed("plain")):
+        with pytest.raises(Unauthorized):
+            check_key(rules, {"api-key": wrong}, (), PREFIX)
+
+
+def test_every_known_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[bytes] = []
+
+    def watched(one: bytes, other: bytes) -> bool:
+        compared.append(other)
+        return one == other
+
+    monkeypatch.setattr("hmac.compare_digest", watched)
+    check_key(KEYED, {"api-key": "alpha"}, (), PREFIX)
+    assert compared == list(KEYED.key_hashes), "the first match does not end the search"
+
+
+def test_a_made_key_opens_by_its_hash(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["key"]) == 0
+    key, kept = (line.split()[1] for line in capsys.readouterr().out.splitlines())
+    assert len(key) == 43
+    check_key(access((kept,), (), ()), {"api-key": key}, (), PREFIX)
+
+
+def test_an_older_key_gets_its_hash(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("alpha\n"))
+    assert main(["key", "--hash"]) == 0
+    assert capsys.readouterr().out == hashed("alpha") + "\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert main(["key", "--hash"]) == 2
+
+
+@pytest.mark.parametrize("key", ["sha256:", "sha256:abc", "sha256:" + "g" * 64, "tkt_secret", "ek_secret"])
+def test_a_key_that_could_never_open_stops_the_start_and_is_not_shown(key: str) -> None:
+    with pytest.raises(ConfigError, match=r"server\.keys") as caught:
+        check({"server": {"keys": [key]}})
+    assert "secret" not in str(caught.value)

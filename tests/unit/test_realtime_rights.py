@@ -33,7 +33,7 @@ def test_a_master_key_may_do_everything_however_it_is_shown(headers: dict[str, s
 
 
 def test_a_named_key_has_its_own_rights() -> None:
-    assert auth.Rights(persona="captain", instructions=False, tools=False, holder=KIOSK.holder) == KIOSK
+    assert auth.Rights(persona="captain", instructions=False, tools=False, holder=KIOSK.holder, name="kiosk") == KIOSK
 
 
 def test_holders_are_told_apart_without_telling_their_keys() -> None:
