@@ -26,6 +26,9 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
         "月亮离我们有多远？",
     ),
 }
+# Every caller says who they are. Otherwise callers who ask the same questions would hold the same conversation, and a prefix cache
+# would answer all but the first of them.
+CALLER = {"en": "{question} I am caller number {number}.", "zh": "{question}我是第{number}位来电的人。"}
 _GOLDEN = 0.6180339887498949  # multiples of it modulo 1 fill the unit interval evenly: chance without a generator
 
 
@@ -59,4 +62,6 @@ def lines(plan: Plan, talker: int) -> Iterator[Line]:
     questions = QUESTIONS[plan.language]
     for turn in range(plan.turns):
         share = (plan.seed + talker * 7 + turn * 3 + 1) * _GOLDEN % 1.0
-        yield Line(think_s=plan.think_s * (0.5 + share), text=questions[(talker + turn + plan.seed) % len(questions)])
+        question = questions[(talker + turn + plan.seed) % len(questions)]
+        text = question if turn else CALLER[plan.language].format(question=question, number=talker + 1)
+        yield Line(think_s=plan.think_s * (0.5 + share), text=text)

@@ -32,6 +32,13 @@ def test_a_plan_is_bounded_and_the_same_every_time() -> None:
     assert list(lines(plan, 0)) != list(lines(Plan(n_talkers=3, turns=5, think_s=2.0, seed=1), 0))
 
 
+def test_callers_who_ask_the_same_hold_conversations_of_their_own() -> None:
+    plan = Plan(n_talkers=64, turns=3)
+    said = [tuple(line.text for line in lines(plan, talker)) for talker in range(64)]
+    assert len({texts[0] for texts in said}) == 64  # a prefix cache must not know a stranger's conversation
+    assert len({texts[1:] for texts in said}) == len(QUESTIONS["en"])
+
+
 def test_beginnings_are_spread_over_the_ramp() -> None:
     plan = Plan(n_talkers=4, ramp_s=8.0)
     assert [start_s(plan, n) for n in range(4)] == [0.0, 2.0, 4.0, 6.0]
