@@ -10,7 +10,7 @@ import dataclasses
 import math
 import random
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -31,6 +31,7 @@ class Marks:
     itl: float | None = None
     texts: list[tuple[float, str]] = dataclasses.field(default_factory=list)
     n_tokens: int = 0
+    n_outputs: int = 0  # fewer than tokens where speculation brings several at once
     n_cached: int = 0
     text: str = ""
     ids: tuple[int, ...] = ()
@@ -47,7 +48,7 @@ def percentile(values: Sequence[float], share: float) -> float | None:
 class RawEngine:
     """Asks vLLM as the gateway's adapter does, and marks what comes."""
 
-    def __init__(self, model: Any, *, priority: int = 0) -> None:  # Any: engine.llm.vllm.VllmModel, started
+    def __init__(self, model: Any) -> None:  # Any: engine.llm.vllm.VllmModel, started
         self._model = model
         self._engine = model._engine  # the embedded engine: the adapter around it is what these rows leave out
         self._n = 0
@@ -55,6 +56,12 @@ class RawEngine:
     async def render(self, messages: Sequence[Message], kept: Kept | None = None) -> Prompt:
         prompt: Prompt = await self._model.render(messages, (), kept)
         return prompt
+
+    async def forget(self, persona: str) -> None:
+        """Empty the prefix cache but for the persona, which a gateway keeps warm: a row must not find the one before."""
+        await self._engine._engine.reset_prefix_cache()
+        hello = [Message(role="system", text=persona), Message(role="user", text="Hello.")]
+        await self.ask(await self.render(hello), max_tokens=1)
 
     async def ask(self, prompt: Prompt, max_tokens: int = MAX_TOKENS, priority: int = 0) -> Marks:
         """One request."""
@@ -74,6 +81,7 @@ class RawEngine:
                 if completion.token_ids and marks.ttft is None:
                     marks.ttft = last
                 ids.extend(completion.token_ids)
+                marks.n_outputs += bool(completion.token_ids)
                 marks.texts.append((last, completion.text))
                 marks.n_cached = output.num_cached_tokens or marks.n_cached
         marks.n_tokens = len(ids)
@@ -96,25 +104,26 @@ async def prefill(raw: RawEngine, lengths: Sequence[int], n: int = 8) -> AsyncGe
     """TTFT of fresh prompts, one at a time; then the same length with nine tenths of it read before."""
     rng = random.Random(7)
     for length in lengths:
-        values = [(await raw.ask(_tokens(rng, length), max_tokens=4)).ttft or 0.0 for _ in range(n)]
+        values = [(await raw.ask(tokens(rng, length), max_tokens=4)).ttft or 0.0 for _ in range(n)]
         yield {"kind": "prefill", "prompt_tokens": length, "ttft_p50_ms": percentile(values, 0.5), "ttft_max_ms": percentile(values, 1.0)}
     length, warm = lengths[-1], []
     for _ in range(n):
-        prompt = _tokens(rng, length)
+        prompt = tokens(rng, length)
         await raw.ask(Prompt(messages=(), ids=prompt.ids[: length * 9 // 10]), max_tokens=1)
         warm.append((await raw.ask(prompt, max_tokens=4)).ttft or 0.0)
     yield {"kind": "prewarmed", "prompt_tokens": length, "ttft_p50_ms": percentile(warm, 0.5), "ttft_max_ms": percentile(warm, 1.0)}
 
 
-def _tokens(rng: random.Random, length: int) -> Prompt:
+def tokens(rng: random.Random, length: int) -> Prompt:
     """A prompt of exactly so many tokens that no cache has seen."""
     return Prompt(messages=(), ids=tuple(rng.randrange(1000, 40_000) for _ in range(length)))
 
 
-async def talk(raw: RawEngine, plan: Plan, persona: str, *, intruder: int | None = None) -> dict[str, Any]:
-    """`plan.n_talkers` conversations that ask, listen as long as the reply would sound, think, and ask again, history growing.
-
-    `intruder`: beside them a fresh prompt of 6,000 tokens every second, with this priority.
+async def talk(
+    raw: RawEngine, plan: Plan, persona: str, beside: Callable[[RawEngine, float], Coroutine[Any, Any, None]] | None = None
+) -> dict[str, Any]:
+    """`plan.n_talkers` conversations that ask, listen as long as the reply would sound, think, and ask again, history growing: those
+    of `stretto bench`, word for word. `beside(raw, until)` runs next to them.
     """
     found: list[Marks] = []
     began = time.monotonic()
@@ -122,7 +131,7 @@ async def talk(raw: RawEngine, plan: Plan, persona: str, *, intruder: int | None
 
     async def one(talker: int) -> None:
         await asyncio.sleep(start_s(plan, talker))
-        messages, kept = [Message(role="system", text=f"{persona} You speak with caller number {talker}.")], None
+        messages, kept = [Message(role="system", text=persona)], None
         for line in lines(plan, talker):
             await asyncio.sleep(line.think_s)
             if time.monotonic() >= until:
@@ -137,23 +146,16 @@ async def talk(raw: RawEngine, plan: Plan, persona: str, *, intruder: int | None
 
     async with asyncio.TaskGroup() as tasks:
         talkers = [tasks.create_task(one(n), name=f"raw talker {n}") for n in range(plan.n_talkers)]
-        if intruder is not None:
-            tasks.create_task(_intrude(raw, intruder, until), name="intruder")
+        neighbor = tasks.create_task(beside(raw, until), name="neighbor") if beside is not None else None
         await asyncio.wait(talkers)
+        if neighbor is not None:
+            neighbor.cancel()
     wall_s = time.monotonic() - began
     return {"n": plan.n_talkers, "turns": len(found), **summary(found), "tokens_per_s": round(sum(m.n_tokens for m in found) / wall_s, 1)}
 
 
-async def _intrude(raw: RawEngine, priority: int, until: float) -> None:
-    rng = random.Random(1000 + priority)  # another one each time: a prompt that the cache has seen would intrude on nobody
-    async with asyncio.TaskGroup() as tasks:
-        while time.monotonic() < until:
-            tasks.create_task(raw.ask(_tokens(rng, 6000), max_tokens=4, priority=priority), name="long prompt")
-            await asyncio.sleep(1.0)
-
-
 def summary(found: Sequence[Marks]) -> dict[str, Any]:
-    """p50 and p99 of everything."""
+    """Percentiles of everything."""
     series = {
         "ttft": [marks.ttft for marks in found],
         "first_segment": [first_segment(marks.texts, early=True) for marks in found],
@@ -163,6 +165,8 @@ def summary(found: Sequence[Marks]) -> dict[str, Any]:
     row: dict[str, Any] = {}
     for name, values in series.items():
         known = [value for value in values if value is not None]
-        row[f"{name}_p50_ms"], row[f"{name}_p99_ms"] = percentile(known, 0.5), percentile(known, 0.99)
-    row["tokens_per_reply"] = round(sum(marks.n_tokens for marks in found) / max(1, len(found)), 1)
+        row |= {f"{name}_p{share:.0f}_ms": percentile(known, share / 100) for share in (50, 95, 99)}
+    n_tokens = sum(marks.n_tokens for marks in found)
+    row["tokens_per_reply"] = round(n_tokens / max(1, len(found)), 1)
+    row["tokens_per_output"] = round(n_tokens / max(1, sum(marks.n_outputs for marks in found)), 2)
     return row

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import os
 import signal
 import sys
@@ -21,31 +22,10 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))
+from scripts.gpu.settings import NO_MULTICAST, OFFLINE, PERSONA, SAMPLER, runner, tree
 
-# NVLink multicast stays off: on a host shared with others it can take the GPUs out of service, and vLLM's default all-reduce that
-# uses it died with an illegal memory access at TP 2.
-NO_MULTICAST = {
-    "VLLM_ALLREDUCE_USE_SYMM_MEM": "0",
-    "VLLM_ALLREDUCE_USE_FLASHINFER": "0",
-    "NCCL_NVLS_ENABLE": "0",
-    "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-    "NVSHMEM_DISABLE_NVLS": "1",
-}
-OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
-# FlashInfer's top-p sampler is compiled on first use, with the first caller waiting; vLLM's own needs no compiler.
-SAMPLER = {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
-PERSONA = (
-    "You are Marlow, a warm and attentive voice companion. You answer in one to three short spoken sentences, without lists, headings "
-    "or markup, because everything you write is read aloud at once. You remember what the caller has told you and come back to it when "
-    "it fits. You ask at most one question at a time. You never invent facts about the caller, and you say so when you do not know "
-    "something. Numbers are written as words where that helps the ear. When somebody is sad you slow down, name what you heard, and "
-    "offer one small next step. When somebody is in a hurry you give the answer first and the reason second. You speak plain English, "
-    "avoid foreign words, and never mention that you are a model or how you were made. If you are asked for something dangerous, you "
-    "decline in one friendly sentence and offer something else. "
-)
-KEEP_TOKENS = 6000
+ROOT = Path(__file__).parents[2]
+RULES_FILE = "step_rules.json"
 
 
 def arguments() -> argparse.Namespace:
@@ -58,8 +38,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--no-prefix", action="store_true", help="without the prefix cache")
     parser.add_argument("--no-async", action="store_true", help="without async scheduling")
     parser.add_argument("--runner", choices=["v1", "v2"], help="vLLM's model runner; default v2 on a GPU, v1 on a CPU")
+    parser.add_argument("--ngram", type=int, default=0, metavar="N", help="speculate N tokens by ngram (model runner V1)")
     parser.add_argument("--serve", action="store_true", help="vLLM's own server on a Unix socket; gateway rows only")
-    parser.add_argument("--rows", default="prefill,raw,gateway,barge,priority", help="which, in this order")
+    parser.add_argument("--rows", default="prefill,history,raw,gateway,barge,priority,crowd", help="which, in this order")
     parser.add_argument("--levels", default="1,16,64")
     parser.add_argument("--seconds", type=float, default=20.0, help="each level of raw and gateway rows")
     parser.add_argument("--think", type=float, default=1.0)
@@ -81,56 +62,20 @@ class Run:
         self.port = 0
         self.model: Any = None
         self.is_sound = False
+        self.persona = ""
+        self.raw_rows: dict[int, dict[str, Any]] = {}
 
     def emit(self, **row: Any) -> None:
         """Print a row with what it was measured on."""
         args = self.args
         known = {"size": args.size, "tp": args.tp, "quantization": args.quantization, "backend": "serve" if args.serve else "embedded"}
         off = {name for name in ("eager", "no_prefix", "no_async") if getattr(args, name)}
-        known["hurry"] = args.hurry
+        known |= {"hurry": args.hurry, "runner": runner(args), "ngram": args.ngram}
         line = json.dumps({**row, **known, **dict.fromkeys(sorted(off), True)})
         print(line, flush=True)
         if args.out is not None:
             with args.out.open("a") as file:
                 file.write(line + "\n")
-
-    def tree(self) -> dict[str, Any]:
-        """The settings, as a TOML file would hold them."""
-        args, is_gpu = self.args, self.args.device == "cuda"
-        vllm: dict[str, Any] = {"load_format": "dummy", "max_num_seqs": args.seqs, "tensor_parallel_size": args.tp}
-        vllm["allow"] = ["enforce_eager"]
-        runner = args.runner or ("v2" if is_gpu else "v1")
-        if runner == "v2":
-            vllm["worker_extension_cls"] = "scripts.gpu.forced.Forcing"
-        else:
-            vllm["logits_processors"] = ["scripts.gpu.forced_logits:ForcedReplies"]
-        if args.quantization:
-            vllm["quantization"] = args.quantization
-        if args.eager:
-            vllm["enforce_eager"] = True
-        if args.no_prefix:
-            vllm["enable_prefix_caching"] = False
-            vllm["allow"].append("enable_prefix_caching")
-        if args.no_async:
-            vllm["async_scheduling"] = False
-        if args.tp > 1 and is_gpu:
-            vllm["compilation_config"] = {"pass_config": {"fuse_allreduce_rms": False}}
-        if not is_gpu:
-            vllm |= {"kv_cache_memory_bytes": 256 << 20}
-        vllm |= {name: json.loads(value) for name, value in (pair.split("=", 1) for pair in args.set)}
-        engine = "vllm-serve" if args.serve else "vllm"
-        return {
-            "cache_dir": str(self.folder.parent / "cache"),
-            "instructions": PERSONA,
-            "server": {"port": 0, "debug_stamps": True, "drain_s": 1.0},
-            "session": {"max_sessions": max(*self.levels, 64) + 16, "context_tokens": KEEP_TOKENS},
-            "turn": {"max_tokens": 120, "first_delta_s": 120.0, "next_delta_s": 60.0},
-            "llm": {"engine": engine, "model": str(self.folder), "context_tokens": 8192, "first_s": 60.0, "next_s": 60.0, "vllm": vllm},
-            "tts": {"engines": ["fake"]},
-            "asr": {"engine": "off"},
-            "log": {"level": "warning"},
-            "fake": {"tts_first_chunk_ms": 60.0, "tts_rtf": 0.5},
-        }
 
     async def go(self) -> None:
         """Start, measure, stop."""
@@ -138,12 +83,15 @@ class Run:
         from engine.build import build, stop_served
         from gateway import logs, server
         from gateway.config import check
+        from gateway.profile import persona_prompts
         from gateway.server import lifecycle
+        from gateway.speech.markup import DEFAULT as MARKUP
 
-        settings = check(self.tree())
+        settings = check(tree(self.args, self.folder))
         speech_ms = fake.speech_ms
         fake.speech_ms = lambda text: round(speech_ms(text) / self.args.hurry)  # of the scripted voice, and of the raw rows' listeners
         logs.configure(settings.log.level)
+        self.persona = persona_prompts(settings, MARKUP)[0]  # as the gateway tells it, so that raw rows have the same prompts
         engines = build(settings.engine_settings())
         self.model = engines.model
         lifecycle.build = lambda _: engines  # the same objects, so that the raw rows reach the engine that the gateway has
@@ -166,16 +114,20 @@ class Run:
     async def _rows(self) -> None:
         makers: dict[str, Callable[[], Awaitable[None]]] = {
             "prefill": self._prefill,
+            "history": self._history,
             "raw": self._raw,
+            "quote": self._quote,
             "gateway": self._gateway,
+            "uncached": self._uncached,
             "barge": self._barge,
             "priority": self._priority,
+            "crowd": self._crowd,
         }
         self.is_sound = await self._check_forcing()
         if not self.is_sound:
             return  # figures of nonsense are worth no GPU time
         await self._settle()
-        names = [name for name in self.args.rows.split(",") if name and not (self.args.serve and name in ("prefill", "raw", "priority"))]
+        names = [name for name in self.args.rows.split(",") if name and (not self.args.serve or name in ("gateway", "barge"))]
         for name in names:
             began = time.monotonic()
             try:
@@ -192,7 +144,7 @@ class Run:
         messages = (Message(role="system", text=PERSONA), Message(role="user", text="Hello."))
         prompt = await self.model.render(messages, (), None)
         text = "".join([delta.text async for delta in self.model.generate(Generation(request_id="forced-1", prompt=prompt))])
-        self.emit(kind="forced", is_forced=text in replies(), text=text[:60])
+        self.emit(kind="forced", is_forced=text in replies(), text=text[:60] if text in replies() else text)
         return text in replies()
 
     async def _settle(self) -> None:
@@ -215,39 +167,92 @@ class Run:
         async for row in prefill(RawEngine(self.model), lengths):
             self.emit(**row)
 
-    def _plan(self, level: int) -> Any:
+    def _plan(self, level: int, longest_s: float = math.inf) -> Any:
         from gateway.bench.scenario import Plan
 
-        return Plan(n_talkers=level, seconds=self.args.seconds, turns=1000, think_s=self.args.think, ramp_s=min(3.0, self.args.seconds / 4))
+        seconds = min(self.args.seconds, longest_s)
+        return Plan(n_talkers=level, seconds=seconds, turns=1000, think_s=self.args.think, ramp_s=min(3.0, seconds / 4))
 
     async def _raw(self) -> None:
+        for level in self.levels:
+            await self._raw_row(level, self.persona)
+
+    async def _raw_row(self, level: int, persona: str, kind: str = "raw") -> None:
         from scripts.gpu.rows import RawEngine, talk
 
+        raw = RawEngine(self.model)
+        await raw.forget(persona)
+        row = await talk(raw, self._plan(level), persona)
+        if kind == "raw":
+            self.raw_rows[level] = row
+        self.emit(kind=kind, **row)
+
+    async def _quote(self) -> None:
+        """Replies that stand in the prompt: what speculation by ngram gains at best."""
+        from scripts.gpu.model_folder import replies
+
         for level in self.levels:
-            self.emit(kind="raw", **await talk(RawEngine(self.model), self._plan(level), PERSONA))
+            await self._raw_row(level, f"{self.persona}\n\nYou may say: {' '.join(replies())}", "quote")
+
+    async def _uncached(self) -> None:
+        """The largest level up to 64 once more, raw and through the gateway, with every prompt read anew."""
+        from engine.llm.vllm.embedded import Embedded
+
+        make = Embedded._parameters
+
+        def parameters(engine: Any, *given: Any) -> Any:  # Any: vLLM's
+            made = make(engine, *given)
+            made.skip_reading_prefix_cache = True
+            return made
+
+        Embedded._parameters = parameters  # type: ignore[method-assign]
+        try:
+            level = max(level for level in self.levels if level <= 64)
+            await self._raw_row(level, self.persona, "raw uncached")
+            await self._gateway_row(level, "gateway uncached")
+        finally:
+            Embedded._parameters = make  # type: ignore[method-assign]
+
+    async def _history(self) -> None:
+        from scripts.gpu.contention import history
+        from scripts.gpu.rows import RawEngine
+
+        async for row in history(RawEngine(self.model), 2000 if self.args.device == "cuda" else 200):
+            self.emit(**row)
 
     async def _gateway(self) -> None:
         for level in self.levels:
-            plan = self._plan(level)
-            report = await self._bench(plan)
-            times = {
-                f"{name}_{share}_ms": round(summary[share], 2)
-                for name, summary in report["times"].items()
-                if summary is not None
-                for share in ("p50", "p99")
-            }
-            load = report["load"]
-            self.emit(
-                kind="gateway",
-                n=level,
-                turns=report["n_turns"],
-                failed=report["n_failed"],
-                faults=report["faults"],
-                **times,
-                gateway_cpu=_rounded(load["gateway_cpu"]),
-                children_cpu=_rounded(load["gateway_children_cpu"]),
-                bench_cpu=_rounded(load["bench_cpu"]),
-            )
+            row = await self._gateway_row(level, "gateway")
+            if (raw := self.raw_rows.get(level)) is not None:
+                names = [f"{name}_{share}_ms" for name in ("ttft", "first_segment") for share in ("p50", "p99")]
+                self.emit(kind="added", n=level, **{name: round(row[name] - raw[name], 2) for name in names if name in row})
+
+    async def _gateway_row(self, level: int, kind: str) -> dict[str, Any]:
+        from scripts.gpu.rows import RawEngine
+
+        if not self.args.serve:
+            await RawEngine(self.model).forget(self.persona)
+        report = await self._bench(self._plan(level))
+        times = {
+            f"{name}_{share}_ms": round(summary[share], 2)
+            for name, summary in report["times"].items()
+            if summary is not None
+            for share in ("p50", "p95", "p99")
+        }
+        load, used = report["load"], report["tokens"]
+        self.emit(
+            kind=kind,
+            n=level,
+            turns=report["n_turns"],
+            failed=report["n_failed"],
+            faults=report["faults"],
+            **times,
+            cached_share=_rounded(used["cached"] / used["prompt"] if used["prompt"] else None),
+            gateway_cpu=_rounded(load["gateway_cpu"]),
+            children_cpu=_rounded(load["gateway_children_cpu"]),
+            bench_cpu=_rounded(load["bench_cpu"]),
+        )
+        return times
 
     async def _bench(self, plan: Any) -> dict[str, Any]:
         path = self.folder.parent / "bench.json"
@@ -281,12 +286,21 @@ class Run:
         )
 
     async def _priority(self) -> None:
-        """32 talkers beside a fresh prompt of 6,000 tokens every second: of lower priority, then of the same."""
-        from scripts.gpu.rows import RawEngine, talk
+        from scripts.gpu.contention import long_prompts
+        from scripts.gpu.rows import RawEngine
 
-        for name, priority in (("nobody", None), ("lower priority", 20), ("same priority", 0)):
-            row = await talk(RawEngine(self.model), self._plan(32), PERSONA, intruder=priority)
-            self.emit(kind="priority", intruder=name, **row)
+        async for row in long_prompts(RawEngine(self.model), self._beside_strangers(), self.persona, self.folder.parent / RULES_FILE):
+            self.emit(**row)
+
+    async def _crowd(self) -> None:
+        from scripts.gpu.contention import crowd
+        from scripts.gpu.rows import RawEngine
+
+        async for row in crowd(RawEngine(self.model), self._beside_strangers(), self.persona):
+            self.emit(**row)
+
+    def _beside_strangers(self) -> Any:
+        return self._plan(32 if self.args.device == "cuda" else 4, longest_s=10.0)
 
     def _url(self) -> str:
         return f"ws://127.0.0.1:{self.port}/v1/voice"
@@ -331,7 +345,6 @@ def _tokenizer(given: Path | None) -> Path:
 def main() -> int:
     """0: the rows were measured; 1: the replies were not forced, or the engine did not start."""
     args = arguments()
-    from scripts.gpu.forced import VARIABLE
     from scripts.gpu.model_folder import make
 
     with tempfile.TemporaryDirectory(prefix="stretto-gpu-") as scratch:
@@ -340,9 +353,11 @@ def main() -> int:
         forced = make(args.size, _tokenizer(args.tokenizer), folder)
         cache = os.environ.get("VLLM_CACHE_ROOT", str(Path(tempfile.gettempdir()) / "stretto-gpu-cache"))
         paths = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        os.environ.update({**OFFLINE, **NO_MULTICAST, **SAMPLER, VARIABLE: str(forced), "PYTHONPATH": paths, "VLLM_CACHE_ROOT": cache})
-        if args.device == "cuda":
-            os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0" if args.runner == "v1" else "1"
+        os.environ.update({**OFFLINE, **NO_MULTICAST, **SAMPLER, "PYTHONPATH": paths, "VLLM_CACHE_ROOT": cache})
+        rules = Path(scratch) / RULES_FILE
+        rules.write_text("{}", "utf-8")
+        os.environ.update(STRETTO_FORCED_REPLIES=str(forced), STRETTO_STEP_RULES=str(rules))
+        os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if runner(args) == "v2" else "0"
         import uvloop
 
         run = Run(args, folder)
