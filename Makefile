@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SERVE ?=
 
-.PHONY: serve test lint ray setup setup-dev clean
+.PHONY: serve test lint ray docs setup setup-dev clean
 serve: $(VENV)/.serve  ## environment, engines, weights, then gateway and page on http://localhost:8080
 	@$(BIN)/stretto fetch
 	@exec $(BIN)/stretto serve $(SERVE)
@@ -20,6 +20,15 @@ lint: setup-dev
 ray: setup-dev  ## conversations on a real Ray Serve that grows and loses its head (about two minutes)
 	scripts/setup-ray.sh
 	$(BIN)/python -m pytest tests/ray -q -ra -s
+
+docs: .venv-docs/.ready  ## the documentation site in build/docs; a link that leads nowhere stops it
+	PYTHONPATH=. .venv-docs/bin/python -m sphinx -W --keep-going -q -b html docs build/docs
+	@echo "build/docs/index.html"
+
+.venv-docs/.ready: requirements/docs.txt requirements/lock.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --disable-pip-version-check --quiet -r requirements/docs.txt -c requirements/lock.txt
+	@touch $@
 
 setup: $(VENV)/.serve
 setup-dev: $(VENV)/.dev
