@@ -15,14 +15,15 @@ from msgspec import Struct, structs
 from engine.api import Synthesizer, Voice
 from gateway.auth import FULL_RIGHTS, Rights
 from gateway.config import Persona, Settings
+from gateway.endpointing import in_force
 from gateway.errors import BadMessage, NotAvailable, NotPermitted, TextTooLong, UnknownPersona, UnknownVoice, UnsupportedCodec
-from gateway.events import AudioIn, AudioOut, RequestReply, SessionUpdated, StartSession, Tool, UpdateSession
+from gateway.events import AudioIn, AudioOut, Endpointing, RequestReply, SessionUpdated, StartSession, Tool, UpdateSession
 from gateway.speech.markup import MarkupRules, emotion_instructions
 from gateway.voice_choice import primary
 
 CHANGEABLE = (
-    "instructions", "language", "voice", "output", "audio_out", "speed", "allow_barge_in", "turn_detection", "auto_reply", "tools",
-    "tool_choice", "max_tokens", "temperature",
+    "instructions", "language", "voice", "output", "audio_out", "speed", "allow_barge_in", "turn_detection", "endpointing", "auto_reply",
+    "tools", "tool_choice", "max_tokens", "temperature",
 )  # fmt: skip
 MAX_INSTRUCTIONS_BYTES = 32_768  # they stand in every prompt
 MAX_TOOLS = 128
@@ -49,6 +50,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     emotion: bool
     speed: float = 1.0
     turn_detection: Literal["auto", "push_to_talk"] = "auto"
+    own_endpointing: Endpointing = Endpointing()  # without a wish
+    endpointing: Endpointing = Endpointing()
     auto_reply: bool = True
     tools: tuple[Tool, ...] = ()
     tool_choice: str = "auto"
@@ -77,13 +80,15 @@ class Profile(Struct, frozen=True, kw_only=True):
         if "voice" in given:
             _check_voice(given["voice"], voices)
         if "language" in given:
-            _check_language(given["language"])
+            _language(given["language"])
         if given.get("max_tokens") == "inf":
             given["max_tokens"] = None
         if "audio_out" in given:
             given["audio_out"] = _audio_out(given["audio_out"], encodings)
         if "speed" in given:
             given["speed"] = _speed(given["speed"])
+        if "endpointing" in given:
+            given["endpointing"] = in_force(self.own_endpointing, given["endpointing"])
         if "temperature" in given:
             _check_temperature(given["temperature"])
         changed = structs.replace(self, **given)
@@ -117,6 +122,7 @@ class Profile(Struct, frozen=True, kw_only=True):
             temperature=self.temperature,
             audio_out=self.audio_out,
             speed=self.speed,
+            endpointing=self.endpointing,
         )
 
 
@@ -138,10 +144,9 @@ def started(
     _check_given(rights, start.instructions, start.tools or None)
     persona = _persona(_permitted_persona(start.persona, rights), settings)
     check_tools(start.tools, are_taken=takes_tools)
-    if start.audio_in is not None:
-        _check_audio_in(start.audio_in, can_listen=can_listen)
-    language = start.language or persona.language or settings.language
-    _check_language(language)
+    _check_audio_in(start.audio_in, can_listen=can_listen)
+    language = _language(start.language or persona.language or settings.language)
+    own = Endpointing(speech_probability=settings.endpointing.speech_probability, preroll_ms=settings.hearing.preroll_ms)
     return Profile(
         instructions=start.instructions if start.instructions is not None else persona.instructions,
         language=language,
@@ -152,6 +157,8 @@ def started(
         allow_barge_in=start.allow_barge_in,
         emotion=settings.speech.emotion if start.emotion is None else start.emotion,
         turn_detection=start.turn_detection,
+        own_endpointing=own,
+        endpointing=own,
         tools=start.tools,
         tool_flow=start.tool_flow,
         is_clocked=start.playout == "clock",
@@ -264,12 +271,15 @@ def _check_voice(voice: str, voices: Synthesizer) -> None:
         raise UnknownVoice(f"There is no voice {voice[:80]!r}; expected one of: {listed or 'none is available'}.")
 
 
-def _check_language(language: str) -> None:
-    if not 2 <= len(language) <= 35 or not language.replace("-", "").isalnum() or not language.isascii():
-        raise BadMessage(f"language is {language[:40]!r}; expected a language tag such as `en` or `zh-CN`.")
+def _language(wish: str) -> str:
+    if not 2 <= len(wish) <= 35 or not wish.replace("-", "").isalnum() or not wish.isascii():
+        raise BadMessage(f"language is {wish[:40]!r}; expected a language tag such as `en` or `zh-CN`.")
+    return wish
 
 
-def _check_audio_in(wish: AudioIn, *, can_listen: bool) -> None:
+def _check_audio_in(wish: AudioIn | None, *, can_listen: bool) -> None:
+    if wish is None:
+        return
     if not can_listen:
         raise NotAvailable("This gateway takes no audio in; expected session.start without `audio_in`.")
     if wish.codec == "pcm16" and not 8000 <= wish.rate_hz <= 48_000:

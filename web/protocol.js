@@ -7,7 +7,7 @@ export const TICKET_PREFIX = "stretto-ticket.";
 
 export const CLIENT_EVENTS = freeze({
   "session.start": "id? persona? instructions? language? voice? history? output? audio_in? audio_out? speed? turn_detection? allow_barge_in? emotion? tools? tool_flow? playout? user? resume?",
-  "session.update": "id? instructions? language? voice? output? allow_barge_in? turn_detection? audio_in? audio_out? speed? auto_reply? tools? tool_choice? max_tokens? temperature?",
+  "session.update": "id? instructions? language? voice? output? allow_barge_in? turn_detection? endpointing? audio_in? audio_out? speed? auto_reply? tools? tool_choice? max_tokens? temperature?",
   "text": "id? text",
   "say": "id? text",
   "reply.create": "id? instructions? conversation? input? tools? tool_choice? max_tokens? temperature? output? audio_out? voice? speed? metadata?",
@@ -27,7 +27,7 @@ export const CLIENT_EVENTS = freeze({
 
 export const SERVER_EVENTS = freeze({
   "session.ready": "ref? session_id resume_token resumed limits audio_out voices audio_in?",
-  "session.updated": "ref? instructions language voice output allow_barge_in turn_detection? tools? tool_choice? max_tokens? temperature? audio_out? speed?",
+  "session.updated": "ref? instructions language voice output allow_barge_in turn_detection? tools? tool_choice? max_tokens? temperature? audio_out? speed? endpointing?",
   "item.added": "ref? item_id after?",
   "item": "ref? item",
   "item.truncated": "ref? item_id audio_ms text",
@@ -36,6 +36,7 @@ export const SERVER_EVENTS = freeze({
   "speech.started": "ref? utterance at_ms item_id?",
   "speech.ended": "ref? utterance at_ms item_id?",
   "transcript": "ref? utterance text final turn? item_id?",
+  "silence.timeout": "ref? item_id from_ms to_ms",
   "turn.started": "ref? turn item_id? reply_id? after? conversation? output? audio_out? metadata?",
   "text.delta": "ref? turn text tokens",
   "segment": "ref? turn index text cut emotion? at_ms?",
@@ -60,6 +61,7 @@ export const PARTS = freeze({
   history: "role text",
   audio_in: "codec? rate_hz?",
   audio_out: "codec? rate_hz?",
+  endpointing: "speech_probability? preroll_ms? silence_ms? eagerness? idle_timeout_ms?",
   limits: "lead_ms idle_s message_bytes text_bytes",
   voices: "id languages",
   words: "start_ms end_ms start end",

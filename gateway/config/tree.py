@@ -160,6 +160,7 @@ class HearingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     final_s: Positive = 10.0
     merge_ms: Annotated[int, Meta(ge=0, le=10_000)] = 1500
     warm_up_after_s: Positive = 30.0
+    silence_text: Annotated[str, Meta(min_length=1, max_length=500)] = "..."
 
 
 class BargeInSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -69,6 +69,10 @@ class Endpointer:
         self._score: float | None = None
         self._reading = Reading.EMPTY
 
+    def adapt(self, settings: EndpointingSettings) -> None:
+        """Other numbers from now on; an utterance that is open goes on under them."""
+        self._settings = settings
+
     @property
     def is_speech(self) -> bool:
         """Whether an utterance is open."""

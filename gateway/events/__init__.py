@@ -30,6 +30,8 @@ from gateway.events.parts import (
     AudioIn,
     AudioOut,
     Cut,
+    Eagerness,
+    Endpointing,
     HistoryItem,
     InterruptReason,
     ItemInfo,
@@ -66,6 +68,7 @@ from gateway.events.server import (
     ServerEvent,
     SessionReady,
     SessionUpdated,
+    SilenceTimedOut,
     SpeechEnded,
     SpeechStarted,
     TextDelta,
@@ -80,11 +83,12 @@ SERVER_EVENTS: dict[str, type[ServerEvent]] = {str(kind.__struct_config__.tag): 
 
 __all__ = [
     "CLIENT_EVENTS", "SERVER_EVENTS", "Ack", "AddItem", "AppendAudio", "AudioFrame", "AudioIn", "AudioOut", "Cancel",
-    "ClearInput", "ClientEvent", "CommitInput", "Cut", "DeleteItem", "ErrorRaised", "GoingAway", "Heard", "HistoryItem",
+    "ClearInput", "ClientEvent", "CommitInput", "Cut", "DeleteItem", "Eagerness", "Endpointing", "ErrorRaised",
+    "GoingAway", "Heard", "HistoryItem",
     "InterruptReason", "Interrupted", "ItemAdded", "ItemDeleted", "ItemInfo", "ItemKind", "ItemRetrieved", "ItemTruncated",
     "Limits", "Mute", "Ping", "PlayoutPaused", "PlayoutResumed", "Pong", "ReplyDone", "ReportPlayout", "RequestReply", "Resume",
     "RetrieveItem", "Role", "Say", "SegmentAudio", "SegmentDecided", "SegmentDone", "SegmentStatus", "SendText", "ServerEvent",
-    "SessionReady", "SessionUpdated", "SpeechEnded", "SpeechStarted", "StartSession", "TextDelta", "Timeline", "Tool",
+    "SessionReady", "SessionUpdated", "SilenceTimedOut", "SpeechEnded", "SpeechStarted", "StartSession", "TextDelta", "Timeline", "Tool",
     "ToolCalled", "ToolResult", "Transcribed", "TruncateItem", "TurnDone", "TurnStarted", "TurnStatus", "UpdateSession",
     "UsageInfo", "VoiceInfo", "Word",
 ]  # fmt: skip

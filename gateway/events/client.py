@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from gateway.events.parts import AudioIn, AudioOut, HistoryItem, ItemInfo, ItemKind, Resume, Role, Tool
+from gateway.events.parts import AudioIn, AudioOut, Endpointing, HistoryItem, ItemInfo, ItemKind, Resume, Role, Tool
 
 
 class ClientEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -44,6 +44,7 @@ class StartSession(ClientEvent, frozen=True, kw_only=True, tag="session.start"):
 class UpdateSession(ClientEvent, frozen=True, kw_only=True, tag="session.update"):
     """Changes the given settings from the next turn on; `turn_detection` at once: what was said and is no utterance yet is thrown away.
 
+    `endpointing`: whole and at once, what it leaves out is the gateway's own again.
     `audio_in`: the microphone's format from now on; `audio_out`: ours, from the next turn on.
     `auto_reply` false: an utterance becomes an item, `reply.create` asks for its answer.
     `tool_choice`: auto, none, required, or function:NAME. `max_tokens` inf: up to the server's own bound.
@@ -55,6 +56,7 @@ class UpdateSession(ClientEvent, frozen=True, kw_only=True, tag="session.update"
     output: Literal["audio", "text"] | None = None
     allow_barge_in: bool | None = None
     turn_detection: Literal["auto", "push_to_talk"] | None = None
+    endpointing: Endpointing | None = None
     audio_in: AudioIn | None = None
     audio_out: AudioOut | None = None
     speed: float | None = None

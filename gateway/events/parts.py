@@ -12,6 +12,7 @@ Cut = Literal["stop", "newline", "clause", "length", "timer", "end"]
 TurnStatus = Literal["completed", "interrupted", "superseded", "failed"]
 SegmentStatus = Literal["ok", "no_voice", "failed"]
 InterruptReason = Literal["cancel", "text", "speech"]
+Eagerness = Literal["low", "medium", "high", "auto"]
 
 
 class AudioIn(Struct, frozen=True, kw_only=True):
@@ -26,6 +27,21 @@ class AudioOut(Struct, frozen=True, kw_only=True):
 
     codec: Literal["pcm16", "opus", "mp3", "g711u", "g711a"] = "pcm16"
     rate_hz: int = 24_000
+
+
+class Endpointing(Struct, frozen=True, kw_only=True):
+    """When somebody begins to speak and has finished; what is absent is the gateway's own.
+
+    `speech_probability`: from which a sound counts as speech, 0 to 1. `preroll_ms`: sound kept from before the first word. `silence_ms`:
+    exactly this silence ends an utterance, instead of a judgement by sound and words. `eagerness`: how soon that judgement answers
+    somebody who may not have finished. `idle_timeout_ms`: after so long a silence behind a reply the assistant speaks again, once.
+    """
+
+    speech_probability: float | None = None
+    preroll_ms: int | None = None
+    silence_ms: int | None = None
+    eagerness: Eagerness = "auto"
+    idle_timeout_ms: int | None = None
 
 
 class HistoryItem(Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from gateway.events.parts import (
     AudioIn,
     AudioOut,
     Cut,
+    Endpointing,
     InterruptReason,
     ItemInfo,
     Limits,
@@ -56,6 +57,7 @@ class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.update
     temperature: float | None = None
     audio_out: AudioOut = AudioOut()
     speed: float = 1.0
+    endpointing: Endpointing = Endpointing()
 
 
 class ItemAdded(ServerEvent, frozen=True, kw_only=True, tag="item.added"):
@@ -115,6 +117,17 @@ class Transcribed(ServerEvent, frozen=True, kw_only=True, tag="transcript"):
     final: bool
     turn: int | None = None
     item_id: str | None = None
+
+
+class SilenceTimedOut(ServerEvent, frozen=True, kw_only=True, tag="silence.timeout"):
+    """Nobody spoke for `endpointing.idle_timeout_ms` behind a reply, from `from_ms` to `to_ms` of the microphone's media time.
+
+    The silence is an item of the user's now, and the next turn answers it.
+    """
+
+    item_id: str
+    from_ms: int
+    to_ms: int
 
 
 class TurnStarted(ServerEvent, frozen=True, kw_only=True, tag="turn.started"):

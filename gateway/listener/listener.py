@@ -15,9 +15,21 @@ from typing import Literal
 from engine.api import Ears, EngineError
 from engine.audio_codecs.incoming import IncomingAudio
 from gateway.config import Settings
-from gateway.endpointing import Decision, EndLikely, Endpointer, NoiseHeard, ScoreWanted, SpeechResumed, SpeechStarted, TurnEnded
+from gateway.endpointing import (
+    LONGEST_PREROLL_MS,
+    LONGEST_SILENCE_MS,
+    Decision,
+    EndLikely,
+    Endpointer,
+    NoiseHeard,
+    ScoreWanted,
+    SpeechResumed,
+    SpeechStarted,
+    TurnEnded,
+    adapted,
+)
 from gateway.errors import InputEmpty, SpeechLost
-from gateway.events import AppendAudio, AudioIn
+from gateway.events import AppendAudio, AudioIn, Endpointing
 from gateway.listener.readings import Readings
 from gateway.listener.tape import BYTES_PER_MS, MediaClock, Tape
 from gateway.listener.utterance import OpenUtterance, Owner, Utterance
@@ -27,7 +39,7 @@ FRAME_MS = 32  # of the detector
 TICK_S = 0.05  # how often an open utterance is looked after
 STALL_S = 3.0  # a detector that says nothing for so long may not keep an utterance open
 AHEAD_MS = 1500.0  # of unjudged audio in the detector; it drops what is more than 2 s
-SLACK_MS = 4000  # tape behind an utterance: the detector's backlog, and the pause that ends it
+SLACK_MS = LONGEST_SILENCE_MS + 2000  # tape behind an utterance: the detector's backlog, and the pause that ends it
 TAIL_MS = 300.0  # silence left behind an utterance; recognizers misread words cut at their last sound
 SHORTEST_MS = 100.0  # of a push-to-talk utterance
 WAITING = 8  # finished utterances whose text is awaited
@@ -57,11 +69,12 @@ class Listener:
         self._audio_in = audio_in
         self._mode = mode
         self._endpointing, self._hearing = settings.endpointing, settings.hearing
+        self._preroll_ms = settings.hearing.preroll_ms
         self._ears, self._metrics, self._now, self._owner = ears, metrics, now, owner
         self._incoming = IncomingAudio(audio_in.codec, audio_in.rate_hz)
         self._half = b""
         self._clock = MediaClock()
-        self._tape = Tape(round(self._endpointing.longest_utterance_s * 1000) + self._hearing.preroll_ms + SLACK_MS)
+        self._tape = Tape(round(self._endpointing.longest_utterance_s * 1000) + LONGEST_PREROLL_MS + SLACK_MS)
         self._endpointer = Endpointer(self._endpointing)
         self._open: OpenUtterance | None = None
         self._opened = asyncio.Event()
@@ -138,6 +151,17 @@ class Listener:
             self.clear()
             self._mode = mode
 
+    def endpoint_by(self, wish: Endpointing) -> None:
+        """How it is decided from now on that somebody speaks and has finished. `wish`: as `endpointing.in_force` gives it."""
+        self._endpointer.adapt(adapted(self._endpointing, wish))
+        if wish.preroll_ms is not None:
+            self._preroll_ms = wish.preroll_ms
+
+    @property
+    def now_ms(self) -> int:
+        """How much the client has sent, on its own clock."""
+        return self._clock.client_ms(self._tape.end_ms)
+
     def hear_as(self, audio_in: AudioIn) -> None:
         """The microphone's format from now on. Raises `EngineSetupError` for a codec whose library is missing."""
         if audio_in != self._audio_in:
@@ -163,7 +187,7 @@ class Listener:
                     continue  # the detector hears all the same, so that its clock is ours when the mode changes
                 self._act(self._endpointer.hear(frame.pts_ms, FRAME_MS, frame.probability))
                 if self._open is None:
-                    self._tape.forget_before(frame.pts_ms - self._hearing.preroll_ms)
+                    self._tape.forget_before(frame.pts_ms - self._preroll_ms)
                 else:
                     self._read_along(self._open, self._endpointer.spoken_until_ms)
 
@@ -266,7 +290,7 @@ class Listener:
 
     def _begin(self, at_ms: float) -> None:
         self._n_utterances += 1
-        from_ms = max(at_ms - self._hearing.preroll_ms, self._read_to_ms)  # no word is read twice
+        from_ms = max(at_ms - self._preroll_ms, self._read_to_ms)  # no word is read twice
         self._open = OpenUtterance(self._n_utterances, from_ms)
         self._opened.set()
         self._heard_s = self._now()

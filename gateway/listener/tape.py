@@ -10,7 +10,7 @@ from collections import deque
 
 BYTES_PER_MS = 32
 _JITTER_MS = 20.0  # rounding of a client's times; less is no gap
-_LONGEST_GAP_MS = 3000.0  # silence put into one gap: enough to end any utterance, and no more work than that
+_LONGEST_GAP_MS = 6000.0  # silence put into one gap: enough to end any utterance, and no more work than that
 _ANCHORS = 64  # places where the client's clock jumped, kept for telling times
 
 

@@ -34,6 +34,7 @@ from gateway.events import (
 from gateway.listener import Listener, Utterance
 from gateway.session.drafts import Drafts
 from gateway.session.frames import error_frame
+from gateway.session.idling import Idling
 from gateway.session.items import new_item_id
 from gateway.session.warming import Warming
 from gateway.turn import Parts, Spoken, Turn
@@ -69,6 +70,7 @@ class Listening:
         if self._listener is not None and start.language is not None:
             self._listener.language = _primary(start.language)
         self.drafts = Drafts(session, parts)
+        self.idling = Idling(session, self._listener, parts)
         self._started_s = self._decided_s = 0.0
         self._is_confirmed = False  # the utterance that is being heard interrupts (or no reply is there to be interrupted)
         self._held_s: float | None = None
@@ -96,6 +98,7 @@ class Listening:
                     self._is_over = True
         finally:
             self._stop_timer()
+            self.idling.pause()
             self.drafts.drop()
 
     def receive(self, event: AppendAudio | CommitInput | ClearInput | Mute) -> None:
@@ -124,6 +127,9 @@ class Listening:
         if wish.language is not None:
             listener.language = _primary(wish.language)
         listener.listen_by(self._session.profile.turn_detection)
+        if wish.endpointing is not None:
+            listener.endpoint_by(self._session.profile.endpointing)
+            self.idling.wait()
         if wish.audio_in is not None:
             try:
                 listener.hear_as(wish.audio_in)
@@ -146,6 +152,7 @@ class Listening:
         """Somebody speaks: a reply that sounds is paused, a cold prompt is warmed."""
         session = self._session
         self._started_s, self._is_confirmed, self._withheld = started_s, False, []
+        self.idling.pause()
         item_id = self._item_ids[number] = new_item_id()
         self._tell(SpeechStarted(utterance=number, at_ms=at_ms, item_id=item_id))
         if session.state is State.LISTENING:
@@ -191,6 +198,7 @@ class Listening:
             self._answer(text, item_id, utterance.ended_s)
         else:
             session.conversation.add_user(text, item_id)
+        self.idling.wait()
         self._ask_again()
 
     def on_nothing(self, number: int, why: Literal["noise", "cleared", "failed", "crowded"], error: StrettoError | None = None) -> None:
@@ -202,6 +210,7 @@ class Listening:
         self.drafts.give_up("failed" if error is not None else "cancelled")
         if self._carried and self._session.state is State.LISTENING and why != "cleared":
             self._answer(self._merged(""), None, self._parts.now())
+        self.idling.wait()
         self._ask_again()
 
     def hold(self, turn: Turn) -> None:
@@ -233,6 +242,7 @@ class Listening:
     def turn_began(self) -> None:
         """A request is on its way."""
         self._warming.touch()
+        self.idling.turn_began()
 
     def history_cut(self) -> None:
         """A reply was cut to what was heard."""

@@ -342,6 +342,7 @@ class Session:
             return
         if turn is self.floor:
             self.apply(Event.PLAYED_OUT if status == "completed" else Event.FAILED)
+            self._listening.idling.reply_over(turn)
         if status == "failed":
             self.conversation.drop_calls(turn)
             self.conversation.write_down(turn, turn.heard_raw_end(), is_final=False)

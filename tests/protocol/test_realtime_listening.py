@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from engine.audio_codecs import g711
 from engine.fake import ScriptedModel
 from engine.fake_listening import Heard, ScriptedDetector, ScriptedEndOfTurn, ScriptedRecognizer
 from gateway.codecs.realtime import RealtimeCodec
@@ -48,9 +49,13 @@ class Talker:
 
 @asynccontextmanager
 async def talking(
-    heard: Sequence[Heard | str], replies: Sequence[str] = ("One two three. Four five six.",), *, streams: bool = True
+    heard: Sequence[Heard | str],
+    replies: Sequence[str] = ("One two three. Four five six.",),
+    *,
+    scores: Sequence[float] = (0.9,),
+    streams: bool = True,
 ) -> AsyncIterator[tuple[RealtimeStage, Talker]]:
-    ears = ScriptedEars(ScriptedRecognizer(heard), ScriptedDetector(), ScriptedEndOfTurn())
+    ears = ScriptedEars(ScriptedRecognizer(heard), ScriptedDetector(), ScriptedEndOfTurn(scores))
     for ear in (ears.recognizer, ears.detector, ears.end_of_turn):
         assert ear is not None
         await ear.start()
@@ -114,6 +119,123 @@ async def test_server_vad_hears_commits_and_answers_in_order() -> None:
         assert client.of(order[0])[0]["audio_start_ms"] <= 32
         client.send("conversation.item.retrieve", item_id=item_ids.pop())
         assert (await client.until("conversation.item.retrieved"))["item"]["content"][0]["text"] == "What is down there?"
+
+
+@pytest.mark.parametrize("kind", ["server_vad", "semantic_vad"])
+async def test_both_kinds_of_turn_detection_tell_the_same_events_in_the_same_order(kind: str) -> None:
+    async with talking(["What is down there?"]) as (client, talker):
+        update(client, turn_detection={"type": kind}, transcription={"model": "whisper-1"})
+        await talker.say(1200)
+        await client.until("response.done")
+        assert client.kinds("input_audio_buffer") == [
+            f"input_audio_buffer.{what}" for what in ("speech_started", "speech_stopped", "committed")
+        ]
+        kinds = [event["type"] for event in client.events]
+        assert kinds.index("conversation.item.input_audio_transcription.completed") < kinds.index("response.created")
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        (
+            {"type": "server_vad"},
+            {"threshold": 0.5, "prefix_padding_ms": 320, "silence_duration_ms": None, "idle_timeout_ms": None},
+        ),
+        (
+            {"type": "server_vad", "threshold": 0.7, "prefix_padding_ms": 100, "silence_duration_ms": 700, "idle_timeout_ms": 6000},
+            {"threshold": 0.7, "prefix_padding_ms": 100, "silence_duration_ms": 700, "idle_timeout_ms": 6000},
+        ),
+        (
+            {"type": "server_vad", "threshold": 1, "prefix_padding_ms": 9000, "silence_duration_ms": 10.4},
+            {"threshold": 0.95, "prefix_padding_ms": 2000, "silence_duration_ms": 100, "idle_timeout_ms": None},
+        ),
+        ({"type": "semantic_vad"}, {"eagerness": "auto"}),
+        ({"type": "semantic_vad", "eagerness": "high"}, {"eagerness": "high"}),
+    ],
+)
+async def test_the_session_shows_the_numbers_that_are_in_force(asked: dict[str, Any], shown: dict[str, Any]) -> None:  # Any: JSON
+    async with talking(["Hello."]) as (client, _):
+        update(client, turn_detection={"type": "server_vad", "threshold": 0.3, "silence_duration_ms": 300})
+        update(client, turn_detection=asked)
+        detection = (await client.until("session.updated", 2))["session"]["audio"]["input"]["turn_detection"]
+        assert detection == {"type": asked["type"], "create_response": True, "interrupt_response": True, **shown}
+        client.send("session.update", session={"instructions": "Be kind."})
+        again = (await client.until("session.updated", 3))["session"]["audio"]["input"]["turn_detection"]
+        assert again == detection, "what was not named stays"
+
+
+@pytest.mark.parametrize(
+    ("detection", "waited_ms"),
+    [
+        ({"type": "server_vad", "silence_duration_ms": 1200}, 1200),
+        ({"type": "server_vad", "silence_duration_ms": 300}, 300),
+        ({"type": "semantic_vad", "eagerness": "low"}, 1600),
+        ({"type": "semantic_vad", "eagerness": "high"}, 400),
+    ],
+)
+async def test_a_client_has_the_wait_that_it_asked_for(detection: dict[str, Any], waited_ms: int) -> None:  # Any: JSON
+    async with talking(["Hello there"], scores=(0.5,)) as (client, talker):
+        update(client, turn_detection=detection)
+        await talker.say(1000)
+        stopped_s = client.scene.time()
+        await client.until("input_audio_buffer.speech_stopped")
+        assert 1000 * (client.scene.time() - stopped_s) == pytest.approx(waited_ms, abs=60)
+
+
+async def test_a_silence_behind_a_response_triggers_another_one() -> None:
+    async with talking(["Hello."], ["One two three. Four five six.", "Are you still there?"]) as (client, talker):
+        update(client, turn_detection={"type": "server_vad", "idle_timeout_ms": 5000}, transcription={"model": "whisper-1"})
+        await talker.say(1000)
+        await client.until("response.done", 2)
+        kinds = [event["type"] for event in client.events]
+        order = [
+            "input_audio_buffer.timeout_triggered",
+            "input_audio_buffer.committed",
+            "conversation.item.added",
+            "conversation.item.done",
+            "conversation.item.input_audio_transcription.completed",
+            "response.created",
+        ]
+        first = kinds.index("response.done")
+        assert [kind for kind in kinds[first + 1 :] if kind in order][:6] == order
+        told = client.of(order[0])[0]
+        assert told["item_id"] == client.of(order[1])[-1]["item_id"]
+        assert told["audio_end_ms"] - told["audio_start_ms"] == pytest.approx(5000, abs=50)
+        assert isinstance(told["audio_end_ms"], int)
+        assert client.of(order[4])[-1]["transcript"] == ""
+        response = client.of("response.done")[1]["response"]
+        assert (response["status"], response["output"][0]["content"][0]["transcript"]) == ("completed", "Are you still there?")
+        await asyncio.sleep(60)
+        assert len(client.of(order[0])) == 1
+
+
+async def test_a_format_that_changes_in_mid_stream_keeps_the_clock() -> None:
+    """Appends right behind the update are of the new format, whenever its answer is read; a refused update changes nothing."""
+    async with talking(["What is down there?"] * 2, streams=False) as (client, talker):
+        update(client, transcription={"model": "whisper-1"})
+        for _ in range(50):
+            talker.append(talker.silence)
+        update(client, format={"type": "audio/pcmu"})
+        telephone = g711.encode(b"\x00\x10" * 160, "g711u")
+        for _ in range(50):
+            talker.append(telephone)
+        client.send("session.update", session={"voice": "ghost", "audio": {"input": {"format": {"type": "audio/pcm"}}}})
+        for _ in range(100):
+            talker.append(b"\xff" * 160)
+        await client.until("input_audio_buffer.speech_stopped")
+        assert client.of("input_audio_buffer.speech_started")[0]["audio_start_ms"] == pytest.approx(1000, abs=100)
+        assert client.of("input_audio_buffer.speech_stopped")[0]["audio_end_ms"] == pytest.approx(2000, abs=100)
+
+
+async def test_odd_byte_counts_shift_nothing() -> None:
+    """A client that cuts its stream anywhere: the halves of a sample find each other."""
+    async with talking(["Hello there."], streams=False) as (client, talker):
+        sound = bytes(48_000) + b"\x00\x10" * 24_000 + bytes(96_000)
+        for at in range(0, len(sound), 1001):
+            talker.append(sound[at : at + 1001])
+        await client.until("input_audio_buffer.speech_stopped")
+        assert client.of("input_audio_buffer.speech_started")[0]["audio_start_ms"] == pytest.approx(1000, abs=64)
+        assert client.of("input_audio_buffer.speech_stopped")[0]["audio_end_ms"] == pytest.approx(2000, abs=64)
 
 
 async def test_without_transcription_no_transcript_is_told() -> None:
@@ -212,6 +334,12 @@ async def test_create_response_false_only_makes_items() -> None:
         ({"format": {"type": "audio/pcm", "rate": 16000}}, "session.audio.input.format.rate"),
         ({"turn_detection": {"type": "psychic"}}, "session.audio.input.turn_detection.type"),
         ({"turn_detection": {"type": "server_vad", "create_response": 1}}, "session.audio.input.turn_detection.create_response"),
+        ({"turn_detection": {"type": "server_vad", "threshold": 1.5}}, "session.audio.input.turn_detection.threshold"),
+        ({"turn_detection": {"type": "server_vad", "threshold": "low"}}, "session.audio.input.turn_detection.threshold"),
+        ({"turn_detection": {"type": "server_vad", "prefix_padding_ms": -1}}, "session.audio.input.turn_detection.prefix_padding_ms"),
+        ({"turn_detection": {"type": "server_vad", "silence_duration_ms": -1}}, "session.audio.input.turn_detection.silence_duration_ms"),
+        ({"turn_detection": {"type": "server_vad", "idle_timeout_ms": 20}}, "session.audio.input.turn_detection.idle_timeout_ms"),
+        ({"turn_detection": {"type": "semantic_vad", "eagerness": "very"}}, "session.audio.input.turn_detection.eagerness"),
     ],
 )
 async def test_wrong_settings_are_told_with_their_place(hears: dict[str, Any], param: str) -> None:  # Any: wrong values

@@ -21,6 +21,7 @@ PARTS: dict[str, type[msgspec.Struct]] = {
     "history": events.HistoryItem,
     "audio_in": events.AudioIn,
     "audio_out": events.AudioOut,
+    "endpointing": events.Endpointing,
     "limits": events.Limits,
     "voices": events.VoiceInfo,
     "words": events.Word,

@@ -59,6 +59,7 @@ async def talking(
     scores: Sequence[float] = (0.9,),
     final_ms: float = 80.0,
     recognizer: ScriptedRecognizer | None = None,
+    detector: ScriptedDetector | None = None,
     model: ScriptedModel | None = None,
     voice: ScriptedVoice | None = None,
     settings: dict[str, Any] | None = None,  # Any: a settings tree as TOML gives it
@@ -67,7 +68,7 @@ async def talking(
 ) -> AsyncIterator[tuple[Stage, Microphone]]:
     """A session that listens, and its microphone, running."""
     recognizer = recognizer or ScriptedRecognizer(heard, final_ms=final_ms)
-    ears = ScriptedEars(recognizer, ScriptedDetector(), ScriptedEndOfTurn(scores) if scores else None)
+    ears = ScriptedEars(recognizer, detector or ScriptedDetector(), ScriptedEndOfTurn(scores) if scores else None)
     for ear in (ears.recognizer, ears.detector, ears.end_of_turn):
         if ear is not None:
             await ear.start()

@@ -75,7 +75,8 @@ ROOMS: dict[str, Room] = {
     "gateway.auth": Room(1),
     "gateway.tickets": Room(1, ("gateway.auth",)),  # a ticket's rights are a key's, narrowed
     "gateway.voice_choice": Room(1, ("engine.api",)),  # which voice speaks a segment of another language
-    "gateway.profile": Room(1, ("engine.api", "gateway.auth", "gateway.speech", "gateway.voice_choice")),  # wishes against what there is
+    # wishes against what there is
+    "gateway.profile": Room(1, ("engine.api", "gateway.auth", "gateway.endpointing", "gateway.speech", "gateway.voice_choice")),
     "gateway.metrics": Room(2),
     # decodes what a microphone sends
     "gateway.listener": Room(2, (*RULES, "engine.api", "engine.audio", "engine.audio_codecs", "gateway.metrics")),

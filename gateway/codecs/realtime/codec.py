@@ -45,6 +45,7 @@ from gateway.events import (
     ServerEvent,
     SessionReady,
     SessionUpdated,
+    SilenceTimedOut,
     SpeechEnded,
     SpeechStarted,
     StartSession,
@@ -197,7 +198,7 @@ class RealtimeCodec:
     def _on_answer(self, event: ServerEvent) -> Iterator[Json]:
         asked = self._asked.pop(event.ref, None) if event.ref is not None else None
         match event:
-            case SpeechStarted() | SpeechEnded() | Transcribed():
+            case SpeechStarted() | SpeechEnded() | Transcribed() | SilenceTimedOut():
                 yield from self._on_speech(event)
             case ErrorRaised(code="asr_failed"):
                 pass  # an error ends some clients; speech that nobody understood is answered by nothing
@@ -304,7 +305,7 @@ class RealtimeCodec:
             yield from self._events(event)
 
     def _session(self) -> Json:
-        return session_object(self._settings, self._session_id, self._model, self._hearing.shown)
+        return session_object(self._settings, self._session_id, self._model, self._hearing.describe(self._settings.endpointing))
 
     def _show(self, item_id: str, modality: Literal["audio", "text"] | None) -> None:
         self._items[item_id] = modality

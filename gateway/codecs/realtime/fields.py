@@ -50,6 +50,13 @@ class Fields:
             raise wrong_type(self.at(name), value, "a number")
         return float(value)
 
+    def number_within(self, name: str, low: float, high: float) -> float | None:
+        """Raises `Fault` where it is no number, or outside the bounds."""
+        value = self.number(name)
+        if value is not None and not low <= value <= high:
+            raise Fault(f"{self.at(name)} is {value:g}; expected {low:g} to {high:g}.", "invalid_value", self.at(name))
+        return value
+
     def needed_number(self, name: str) -> float:
         """Raises `Fault` where it is missing or no number."""
         return self._needed(name, self.number(name))

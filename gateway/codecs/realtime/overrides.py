@@ -49,8 +49,8 @@ def read_wishes(fields: Fields, voice_id: Callable[[str], str]) -> Wishes:
             continue
         if place.has("voice"):
             wishes["voice"] = voice_id(_voice(place))
-        if place.has("speed"):
-            wishes["speed"] = _speed(place)
+        if (speed := place.number_within("speed", *SPEEDS)) is not None:
+            wishes["speed"] = max(speed, SLOWEST)
         if (given := read_format(place, f"{prefix}format")) is not None:
             wishes["audio_out"] = AudioOut(codec=given.codec, rate_hz=given.rate_hz)
     return wishes
@@ -113,13 +113,6 @@ def _max_tokens(fields: Fields, name: str) -> int | Literal["inf"]:
     if not 1 <= value <= MAX_TOKENS:
         raise Fault(f'{fields.at(name)} is {value}; expected 1 to {MAX_TOKENS}, or "inf".', "invalid_value", fields.at(name))
     return value
-
-
-def _speed(fields: Fields) -> float:
-    speed = fields.needed_number("speed")
-    if not SPEEDS[0] <= speed <= SPEEDS[1]:
-        raise Fault(f"{fields.at('speed')} is {speed:g}; expected {SPEEDS[0]} to {SPEEDS[1]}.", "invalid_value", fields.at("speed"))
-    return max(speed, SLOWEST)
 
 
 def _voice(fields: Fields) -> str:
