@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import json
 import os
+import ssl
 import sys
 import time
 import urllib.request
@@ -39,9 +40,9 @@ OUR_MAXIMUM = 2000  # file descriptors, ports, and one core
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--conversations", type=_between(1, OUR_MAXIMUM), default=1, metavar="N", help="talkers (default 1)")
+    parser.add_argument("-n", "--conversations", type=between(1, OUR_MAXIMUM), default=1, metavar="N", help="talkers (default 1)")
     parser.add_argument("--seconds", type=float, default=30.0, help="begin no turn after this time (default 30)")
-    parser.add_argument("--turns", type=_between(1, 100_000), default=20, help="turns of each conversation at most (default 20)")
+    parser.add_argument("--turns", type=between(1, 100_000), default=20, help="turns of each conversation at most (default 20)")
     parser.add_argument("--think", type=float, default=1.0, metavar="S", help="mean pause before each question (default 1 s)")
     parser.add_argument("--ramp", type=float, default=5.0, metavar="S", help="spread the beginnings over this time (default 5 s)")
     parser.add_argument("--language", choices=sorted(QUESTIONS), default="en")
@@ -51,12 +52,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", type=Path, help="settings file with the sections of --backends")
     parser.add_argument("--url", default=DEFAULT_URL, help="the gateway (default %(default)s)")
     parser.add_argument("--key", default=os.environ.get("STRETTO_KEY"), help="its key; default: the variable STRETTO_KEY")
+    parser.add_argument("--insecure", action="store_true", help="accept a self-signed certificate (wss://)")
     parser.add_argument("--pid", type=int, help="the gateway's process, for CPU and memory; found by itself on this machine")
     parser.add_argument("--json", nargs="?", const="-", metavar="FILE", help="figures as JSON into FILE, or instead of the table")
     parser.add_argument("--seed", type=int, default=0, help="another seed, other questions and pauses")
 
 
-def _between(low: int, high: int) -> Any:  # Any: argparse takes any callable as a type
+def between(low: int, high: int) -> Any:  # Any: argparse takes any callable as a type
+    """An argument's type: a whole number within bounds."""
+
     def number(text: str) -> int:
         value = int(text)
         if not low <= value <= high:
@@ -81,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
     if args.backends is not None:
         return _compare(plan, args)
     try:
-        found = _run_loop(_bench(plan, args))
+        found = run_loop(_bench(plan, args))
     except ConversationError as error:
         print(f"stretto bench: {error}", file=sys.stderr)
         return ABSENT
@@ -101,7 +105,7 @@ def _compare(plan: Plan, args: argparse.Namespace) -> int:
     except ConfigError as error:
         print(f"stretto bench: {error}", file=sys.stderr)
         return WRONG_USE
-    rows = _run_loop(backends.compare(compared, plan, measure))
+    rows = run_loop(backends.compare(compared, plan, measure))
     if args.json is not None:
         text = backends.as_json(rows)
         print(text) if args.json == "-" else Path(args.json).write_text(text + "\n", "utf-8")
@@ -110,7 +114,8 @@ def _compare(plan: Plan, args: argparse.Namespace) -> int:
     return TURNS_FAILED if any(row.fault is not None or row.report is None or row.report.n_failed for row in rows) else OK
 
 
-def _run_loop(main: Coroutine[Any, Any, _T]) -> _T:  # Any: Coroutine's own unused parameters
+def run_loop(main: Coroutine[Any, Any, _T]) -> _T:  # Any: Coroutine's own unused parameters
+    """Run to the end on uvloop, which leaves more of the core to what is measured."""
     try:
         import uvloop
     except ImportError:  # not on Windows
@@ -124,16 +129,19 @@ async def _bench(plan: Plan, args: argparse.Namespace) -> reports.Report:
         if args.engines == "fake":
             gateway = await stack.enter_async_context(own_gateway(plan.n_talkers))
             return await measure(plan, gateway.url, args.key, gateway.pid, "fake, in the bench's own gateway")
-        pid = args.pid or await asyncio.to_thread(find_pid, args.url)
-        return await measure(plan, args.url, args.key, pid, "those of the running gateway")
+        tls = insecure_context(args)
+        pid = args.pid or await asyncio.to_thread(find_pid, args.url, tls)
+        return await measure(plan, args.url, args.key, pid, "those of the running gateway", tls)
 
 
-async def measure(plan: Plan, url: str, key: str | None, pid: int | None, engines: str) -> reports.Report:
+async def measure(
+    plan: Plan, url: str, key: str | None, pid: int | None, engines: str, tls: ssl.SSLContext | None = None
+) -> reports.Report:
     """Run `plan` against the gateway at `url`. Raises `ConnectFailed`, `Refused` before the first turn; later faults are counted."""
     start = StartSession(language=plan.language, output="text" if plan.output == "text" else "audio")
-    await _warm_up(url, key, start)
+    await _warm_up(url, key, start, tls)
     tally = Tally()
-    talkers = [Talker(url, key, start, tally, is_sampled=n == 0) for n in range(plan.n_talkers)]
+    talkers = [Talker(url, key, start, tally, is_sampled=n == 0, tls=tls) for n in range(plan.n_talkers)]
     empty = usage(pid) if pid else None
     try:
         for first in range(0, len(talkers), CONNECT_AT_ONCE):
@@ -183,9 +191,9 @@ async def _talk_later(talker: Talker, plan: Plan, n: int, until_s: float) -> Non
     await talker.talk(lines(plan, n), until_s)
 
 
-async def _warm_up(url: str, key: str | None, start: StartSession) -> None:
+async def _warm_up(url: str, key: str | None, start: StartSession, tls: ssl.SSLContext | None) -> None:
     """The beginning of a turn that nobody counts: first calls load code and fill caches."""
-    async with connect(url, key=key, start=start) as conversation:
+    async with connect(url, key=key, start=start, tls=tls) as conversation:
         reply = await conversation.text("Hello.")
         async for event in reply:
             if isinstance(event, AudioFrame) and event.pts_ms == 0:  # once: more frames may be under way
@@ -194,13 +202,24 @@ async def _warm_up(url: str, key: str | None, start: StartSession) -> None:
                 raise ConversationError("the warm-up turn failed; see the gateway's log")
 
 
-def find_pid(url: str) -> int | None:
+def insecure_context(args: argparse.Namespace) -> ssl.SSLContext | None:
+    """What accepts a self-signed certificate, where `--insecure` asks for it."""
+    if not args.insecure:
+        return None
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def find_pid(url: str, tls: ssl.SSLContext | None = None) -> int | None:
     """The gateway's process by its own word (`/healthz`), when it runs on this machine."""
     parts = urlsplit(url)
     if parts.hostname not in LOOPBACK:
         return None
     try:
-        with urllib.request.urlopen(f"http://{parts.netloc}/healthz", timeout=5) as response:
+        scheme = "https" if parts.scheme == "wss" else "http"
+        with urllib.request.urlopen(f"{scheme}://{parts.netloc}/healthz", timeout=5, context=tls) as response:
             pid = json.load(response).get("pid")
     except (OSError, ValueError) as error:
         raise ConnectFailed(f"nothing listens at {url} ({error})", retryable=True) from error

@@ -6,11 +6,14 @@ About a quarter of the cost of websockets' own asyncio client: no task, queue or
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable
 from typing import cast
 from urllib.parse import urlsplit
 
+import msgspec
+from msgspec import Struct
 from websockets.client import ClientProtocol
 from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
@@ -25,10 +28,25 @@ from gateway.codecs.native import SUBPROTOCOL
 FRAME_BYTES = 4 * 1024 * 1024
 
 
-class Link(asyncio.Protocol):
-    """One connection. `on_frame(frame, received_s)` gets every binary frame; `received_s` is CLOCK_MONOTONIC, read once per read."""
+class Reason(Struct, frozen=True):
+    """Why a handshake was refused, in the answer's body."""
 
-    def __init__(self, url: str, key: str | None, on_frame: Callable[[bytes, float], None], on_lost: Callable[[str], None]) -> None:
+    code: str = ""
+
+
+class Refusal(Struct, frozen=True):
+    """The body of a refused handshake."""
+
+    error: Reason = Reason()
+
+
+class Link(asyncio.Protocol):
+    """One connection. `on_frame(frame, received_s)` gets every binary frame; `received_s` is CLOCK_MONOTONIC, read once per read.
+
+    `on_lost(code, reason)`: it is gone, with this close code.
+    """
+
+    def __init__(self, url: str, key: str | None, on_frame: Callable[[bytes, float], None], on_lost: Callable[[int, str], None]) -> None:
         self._core = ClientProtocol(parse_uri(url), subprotocols=[Subprotocol(SUBPROTOCOL)], max_size=FRAME_BYTES)
         self._key = key
         self._on_frame = on_frame
@@ -60,7 +78,7 @@ class Link(asyncio.Protocol):
         if not self.opened.done():
             self.opened.set_exception(ConnectFailed(f"the handshake broke off: {exc}", retryable=True))
         self._core.receive_eof()
-        self._on_lost(f"closed with {self._core.close_code or 1006} {self._core.close_reason or ''}".strip())
+        self._on_lost(self._core.close_code or 1006, self._core.close_reason or "")
 
     def send(self, frame: bytes) -> None:
         """Send a binary frame; nothing on a connection that is gone (`on_lost` told it)."""
@@ -76,14 +94,23 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def cut(self) -> None:
+        """Break the connection, as a network does."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def read(self, on: bool) -> None:
+        """Take what arrives, or leave it in the socket's buffers."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading() if on else self._transport.pause_reading()
+
     def _on_response(self, response: Response) -> None:
         if self.opened.done():
             return
         if self._core.state is State.OPEN:
             self.opened.set_result(None)
         else:
-            refused = f"the gateway answered HTTP {response.status_code}"
-            self.opened.set_exception(ConnectFailed(refused, status=response.status_code, retryable=response.status_code == 503))
+            self.opened.set_exception(_refused(response))
 
     def _flush(self) -> None:
         assert self._transport is not None, "the core has nothing to send before connection_made"
@@ -94,15 +121,42 @@ class Link(asyncio.Protocol):
                 self._transport.close()
 
 
-async def open_link(url: str, key: str | None, on_frame: Callable[[bytes, float], None], on_lost: Callable[[str], None]) -> Link:
-    """A connection after its handshake. Raises `ConnectFailed`."""
-    parts = urlsplit(url)
-    if parts.scheme != "ws" or not parts.hostname:
-        raise ConnectFailed(f"{url!r}: the bench speaks plain ws://, as in ws://127.0.0.1:8080/v1/voice")
-    loop = asyncio.get_running_loop()
+def _refused(response: Response) -> ConnectFailed:
     try:
-        _, link = await loop.create_connection(lambda: Link(url, key, on_frame, on_lost), parts.hostname, parts.port or 80)
+        code = msgspec.json.decode(response.body or b"{}", type=Refusal).error.code
+    except msgspec.MsgspecError:
+        code = ""
+    after = response.headers.get("Retry-After", "")
+    return ConnectFailed(
+        f"the gateway answered HTTP {response.status_code}{code and f' ({code})'}",
+        status=response.status_code,
+        code=code,
+        retryable=response.status_code in (429, 503),
+        retry_after_s=float(after) if after.isdigit() else None,
+    )
+
+
+async def open_link(
+    url: str,
+    key: str | None,
+    on_frame: Callable[[bytes, float], None],
+    on_lost: Callable[[int, str], None],
+    tls: ssl.SSLContext | None = None,
+) -> Link:
+    """A connection after its handshake; `tls` for wss:// where the system's trust is not what is wanted. Raises `ConnectFailed`."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("ws", "wss") or not parts.hostname:
+        raise ConnectFailed(f"{url!r} is not a WebSocket address; expected one like ws://127.0.0.1:8080/v1/voice")
+    loop, is_tls = asyncio.get_running_loop(), parts.scheme == "wss"
+    port = parts.port or (443 if is_tls else 80)
+    try:
+        _, link = await loop.create_connection(
+            lambda: Link(url, key, on_frame, on_lost), parts.hostname, port, ssl=(tls or True) if is_tls else None
+        )
         await link.opened
+    except ssl.SSLCertVerificationError as error:
+        fault = f"the certificate of {url} is not trusted here ({error.verify_message})"
+        raise ConnectFailed(f"{fault}; a self-signed one has to be accepted (--insecure)") from error
     except (OSError, ConnectionClosed) as error:
         raise ConnectFailed(f"nothing listens at {url} ({error})", retryable=True) from error
     return link

@@ -34,6 +34,7 @@ class OwnGateway(Struct, frozen=True):
 
     url: str
     pid: int
+    process: asyncio.subprocess.Process
 
 
 @asynccontextmanager
@@ -55,7 +56,7 @@ async def own_gateway(
         async with asyncio.TaskGroup() as tasks:
             drain = tasks.create_task(_discard(process.stderr), name="own gateway's stderr")
             try:
-                yield OwnGateway(f"ws://127.0.0.1:{port}/v1/voice", process.pid)
+                yield OwnGateway(f"ws://127.0.0.1:{port}/v1/voice", process.pid, process)
             except Exception as error:  # the block's own: kept out of the group, so that the caller sees it unwrapped
                 failure = error
             await _stop(process)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Iterable
 
@@ -36,8 +37,10 @@ _read_head = msgspec.msgpack.Decoder(Head).decode
 class Talker:
     """One client. `open`, then `talk`, then `close`; `is_sampled` also counts what its frames would weigh as JSON."""
 
-    def __init__(self, url: str, key: str | None, start: StartSession, tally: Tally, *, is_sampled: bool = False) -> None:
-        self._url, self._key, self._start = url, key, start
+    def __init__(
+        self, url: str, key: str | None, start: StartSession, tally: Tally, *, is_sampled: bool = False, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self._url, self._key, self._start, self._tls = url, key, start, tls
         self._tally = tally
         self._is_sampled = is_sampled
         self._loop = asyncio.get_running_loop()
@@ -58,7 +61,7 @@ class Talker:
 
     async def open(self) -> None:
         """Connect and start the session. Raises `ConnectFailed`, `Refused`, `ConversationLost`."""
-        self._link = await open_link(self._url, self._key, self._on_frame, self._on_lost)
+        self._link = await open_link(self._url, self._key, self._on_frame, self._on_lost, self._tls)
         self._link.send(encode_client(self._start))
         ready = await self._ready
         self._lead_ms = ready.limits.lead_ms
@@ -174,9 +177,9 @@ class Talker:
             case ErrorRaised():
                 self._fail(Refused(event), is_fatal=event.turn is None)
 
-    def _on_lost(self, reason: str) -> None:
+    def _on_lost(self, code: int, reason: str) -> None:
         self._stop_reporting()
-        self._fail(ConversationLost(1006, reason), is_fatal=True)
+        self._fail(ConversationLost(code, reason), is_fatal=True)
 
     def _fail(self, error: ConversationError, *, is_fatal: bool) -> None:
         if not self._ready.done():

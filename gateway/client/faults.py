@@ -34,11 +34,14 @@ class ConversationError(Exception):
 
 
 class ConnectFailed(ConversationError):
-    """No connection. `status` is the HTTP status of a refused handshake, None when nobody answered."""
+    """No connection. `status` is the HTTP status of a refused handshake, None when nobody answered; `code` the server's word for why."""
 
-    def __init__(self, message: str, *, status: int | None = None, retryable: bool = False, retry_after_s: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int | None = None, code: str = "", retryable: bool = False, retry_after_s: float | None = None
+    ) -> None:
         super().__init__(message, retryable=retryable, retry_after_s=retry_after_s)
         self.status = status
+        self.code = code
 
 
 class ConversationLost(ConversationError):
