@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 SERVE ?=
 
-.PHONY: serve test lint ray docs setup setup-dev clean
+.PHONY: serve test load lint ray docs setup setup-dev clean
 serve: $(VENV)/.serve  ## environment, engines, weights, then gateway and page on http://localhost:8080
 	@$(BIN)/stretto fetch
 	@exec $(BIN)/stretto serve $(SERVE)
 
 test: setup-dev  ## lint, types, and every test that this machine can run
 	@scripts/test.sh
+
+load: setup-dev  ## half a minute of load with scripted engines: interruptions, lost lines, a full house, a drain; limits are counts
+	@scripts/load.sh
 
 lint: setup-dev
 	$(BIN)/ruff check .

@@ -1,4 +1,4 @@
-"""The `stretto` command: serve, talk, check, bench, key."""
+"""The `stretto` command: serve, talk, check, bench, load, key."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import bench, check, key, talk
+from gateway import load as loading
 from gateway.config import ConfigError, Settings, load
 
 
@@ -39,6 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     measuring = commands.add_parser("bench", help="measure a running gateway with scripted conversations")
     bench.add_arguments(measuring)
     measuring.set_defaults(command=bench.run)
+    crowd = commands.add_parser("load", help="put a gateway under load: many guests, interruptions, lost lines; report and limits")
+    loading.add_arguments(crowd)
+    crowd.set_defaults(command=loading.run)
     return parser
 
 

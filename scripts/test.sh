@@ -36,3 +36,6 @@ fi
 step "Python"
 folders=(); for folder in ${STRETTO_TESTS:-unit session protocol e2e browser ops}; do folders+=("tests/$folder"); done
 $bin/python -m pytest "${folders[@]}" -q -ra --durations 15
+
+step "Load, half a minute (make load)"
+scripts/load.sh

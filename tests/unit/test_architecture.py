@@ -116,6 +116,7 @@ ROOMS: dict[str, Room] = {
     "gateway.client": Room(3, ("gateway.codecs.native", "engine.audio_codecs")),  # how long an MP3 frame sounds
     "gateway.talk": Room(3, ("gateway.client", "engine.audio")),  # a recording at a rate that the gateway does not take
     "gateway.bench": Room(3, ("gateway.client", "gateway.codecs.native")),
+    "gateway.load": Room(3, ("gateway.bench", "gateway.client", "gateway.codecs.native")),  # the bench's link, readings and own gateway
     # builds to see what would be chosen; starts nothing
     "gateway.check": Room(3, (*PROMISES, "gateway.tls", "engine.build", "engine.vllm_args", "engine.vllm_check")),
     "gateway.key": Room(3, ("gateway.auth",)),
@@ -133,6 +134,7 @@ ROOMS: dict[str, Room] = {
             "gateway.client",
             "gateway.talk",
             "gateway.bench",
+            "gateway.load",
             "gateway.check",
             "engine.build",  # `stretto fetch` prepares what the server will build
         ),
