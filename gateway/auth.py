@@ -1,7 +1,7 @@
 """Who may connect: keys, the page's Origin, the Host that was asked for.
 
-Pure. Keys are kept as SHA-256 and compared in constant time, whether the settings have the key itself or `sha256:` and its hash; a key never
-appears in an answer or a message. A browser sends its Origin with every WebSocket, so a foreign page is refused even on loopback; a foreign
+Pure. Keys are kept as SHA-256 and compared in constant time, whether the settings have the key itself or `sha256:` and its hash; no answer
+and no message has a key in it. A browser sends its Origin with every WebSocket, so a foreign page is refused even on loopback; a foreign
 Host means DNS rebinding.
 """
 
@@ -37,6 +37,11 @@ class Rights(Struct, frozen=True, kw_only=True):
     user: str = ""
     cache_salt: str | None = None
     name: str = ""
+
+    @property
+    def account(self) -> str:
+        """On whose account their use goes: the key's name, or its holder id where it has none."""
+        return self.name or self.holder
 
 
 FULL_RIGHTS = Rights()

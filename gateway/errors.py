@@ -195,6 +195,24 @@ class RateLimited(ClientError):
     http_status = 429
 
 
+class QuotaExceeded(ClientError):
+    """The key has used what it may; it may again later. `limit`: which of `quota.LIMITS`."""
+
+    code = "quota_exceeded"
+    retryable = True
+    http_status = 429
+
+    def __init__(self, message: str, *, limit: str, retry_after_ms: int) -> None:
+        super().__init__(message, retry_after_ms=retry_after_ms)
+        self.limit = limit
+
+
+class TooManySessions(QuotaExceeded):
+    """The key has as many conversations open as it may."""
+
+    close = CLOSE_OVERLOADED
+
+
 class ResumeDenied(ClientError):
     """Wrong resume token."""
 

@@ -94,11 +94,17 @@ class Metrics:
 
 
 class ProcessMetrics:
-    """What a gateway process is and may do."""
+    """What a gateway process is, may do, and refuses."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.max_sessions = Gauge("stretto_max_sessions", "Sessions that are let in at once", registry=registry)
+        refused = "Turns and sessions beyond what their key may use"
+        self.quota_refused = _counter(registry, "stretto_quota_refused", refused, ("key", "limit"))
         Gauge("stretto_build_info", "1; which version this is", ("version",), registry=registry).labels(_version()).set(1)
+
+    def foresee_keys(self, names: Iterable[str], limits: Sequence[str]) -> None:
+        """These keys may have limits."""
+        _foresee(self.quota_refused, sorted(names), limits)
 
 
 class ListeningMetrics:

@@ -79,12 +79,17 @@ class Sessions:
             self._parts.metrics.refused.labels("full").inc()
             raise Overloaded("All places are taken; only clients that resume their session are let in.", retry_after_ms=5000)
         parts = self._parts
+        account = parts.quota.of(rights.account)
+        if (refusal := account.session_refusal()) is not None:
+            parts.metrics.process.quota_refused.labels(account.name, refusal.limit).inc()
+            raise refusal
         able = {"can_listen": parts.ears is not None, "takes_tools": parts.model.facts.takes_tools}
         encodings = parts.encoding.rates() if parts.encoding is not None else {}
         wish = profile.started(start, parts.settings, parts.voices, rights, encodings=encodings, **able)
         session = Session(f"sess_{secrets.token_hex(8)}", wish, start, self._parts)
         entry = Entry(session)
         self._store.add(entry)
+        account.n_sessions += 1
         self._parts.metrics.sessions.set(len(self))
         self._tasks.create_task(self._own(session), name=session.session_id)
         try:
@@ -169,6 +174,7 @@ class Sessions:
                 session.attachment.end(Crashed("The gateway failed on this conversation."))
         finally:
             self._stop_expiry(self._store.remove(session.session_id))
+            self._parts.quota.of(session.profile.rights.account).n_sessions -= 1
             self._parts.metrics.sessions.set(len(self))
             log.info("session ended", extra={"session_id": session.session_id})
 

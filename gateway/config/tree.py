@@ -18,6 +18,7 @@ from engine.settings import (
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[float, Meta(gt=0)]
+Limit = Annotated[int, Meta(ge=0)]
 PositiveInt = Annotated[int, Meta(gt=0)]
 
 
@@ -98,7 +99,7 @@ class Persona(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class KeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A bearer key with rights of its own. `persona`: its clients speak as this one; `instructions`, `tools`: whether they may give theirs.
 
-    `isolate`: their prompts share the engine's prefix cache with nobody else's.
+    `isolate`: their prompts share the engine's prefix cache with nobody else's. The others are what they may use, 0 without a bound.
     """
 
     key: Annotated[str, Meta(min_length=1)]
@@ -106,6 +107,11 @@ class KeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     instructions: bool = True
     tools: bool = True
     isolate: bool = False
+    sessions: Limit = 0
+    turns_per_min: Limit = 0
+    tokens_per_h: Limit = 0
+    tokens_per_day: Limit = 0
+    audio_s_per_h: Limit = 0
 
 
 class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

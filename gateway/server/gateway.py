@@ -16,9 +16,11 @@ from engine.build import Engines
 from engine.observer import Observable
 from gateway.admission import Admission
 from gateway.config import Settings
+from gateway.key_watch import KeyWatch
 from gateway.metrics import Metrics
 from gateway.monitor import keep_phrases, keep_warm, watch_engines, watch_gpu, watch_loop
 from gateway.profile import persona_prompts
+from gateway.quota import LIMITS, Quota
 from gateway.server.doors import Doors
 from gateway.server.guard import Guard
 from gateway.sessions import Sessions
@@ -42,6 +44,7 @@ class Gateway:
         self.metrics.process.max_sessions.set(settings.session.max_sessions)
         self.admission = Admission(settings.session.max_sessions)
         self.encoding = EncodingRoom()
+        quota = Quota(settings.keys)
         self.parts = Parts(
             model=engines.model,
             voices=engines.voices,
@@ -51,7 +54,10 @@ class Gateway:
             now=time.monotonic,  # the loop's own base, but to the microsecond: uvloop counts whole milliseconds
             ears=engines.ears,
             encoding=self.encoding,
+            quota=quota,
+            watchers=(KeyWatch(quota),),
         )
+        self.metrics.process.foresee_keys(settings.keys, LIMITS)
         voices: object = engines.voices
         if isinstance(voices, Observable):
             voices.observe(VoiceWatch(engines.voices, self.metrics))

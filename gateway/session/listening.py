@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from engine.api import EngineSetupError
 from gateway.endpointing import is_echo, judge
-from gateway.errors import Draining, NotAvailable, StrettoError, UnsupportedCodec
+from gateway.errors import NotAvailable, StrettoError, UnsupportedCodec
 from gateway.events import (
     AppendAudio,
     AudioIn,
@@ -36,6 +36,7 @@ from gateway.session.drafts import Drafts
 from gateway.session.frames import error_frame
 from gateway.session.idling import Idling
 from gateway.session.items import new_item_id
+from gateway.session.refusals import take_turn, turn_refusal
 from gateway.session.warming import Warming
 from gateway.turn import Parts, Spoken, Turn
 from gateway.turn_state import Event, State
@@ -189,7 +190,7 @@ class Listening:
         session, item_id = self._session, self._item_ids.pop(utterance.number, None)
         is_heard = session.state not in REPLYING or self._is_confirmed or self._only_notes
         text = self._merged(utterance.text) if is_heard and not self._is_late_echo(utterance.text) else ""
-        is_answered = bool(text) and session.profile.auto_reply and not session.is_draining
+        is_answered = bool(text) and session.profile.auto_reply and turn_refusal(session, self._parts) is None
         turn = session.n_turns + 1 if is_answered else None
         self._tell(Transcribed(utterance=utterance.number, text=utterance.text, final=True, turn=turn, item_id=item_id))
         if not text:
@@ -323,9 +324,10 @@ class Listening:
         """A spoken utterance is final: its draft becomes the reply, or a reply is begun."""
         session = self._session
         self._carried = ""
-        if session.is_draining:
+        try:
+            take_turn(session, self._parts)
+        except StrettoError as refusal:
             self.drafts.give_up("cancelled")
-            refusal = Draining("The server is about to stop and starts no new turns; reconnect.", retry_after_ms=1000)
             session.outbox.put(error_frame(refusal))
             return
         draft = self.drafts.take(text)

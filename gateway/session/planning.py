@@ -44,7 +44,7 @@ def planned(session: Session, parts: Parts, profile: Profile, given: tuple[ItemI
         has_floor=has_floor,
         cache_salt=profile.rights.cache_salt,
         caller=Caller(
-            key=profile.rights.name or profile.rights.holder,
+            key=profile.rights.account,
             user=profile.rights.user or profile.user,
             traceparent=session.attachment.traceparent if session.attachment is not None else "",
         ),

@@ -15,7 +15,7 @@ from msgspec import structs
 
 from engine.api import ToolCall
 from gateway import turn_state
-from gateway.errors import AlreadyStarted, Draining, NotAvailable, StrettoError, Superseded, TooManyReplies, TurnActive, UnknownTurn
+from gateway.errors import AlreadyStarted, NotAvailable, StrettoError, Superseded, TooManyReplies, TurnActive, UnknownTurn
 from gateway.events import (
     Ack,
     AddItem,
@@ -53,6 +53,7 @@ from gateway.session.frames import error_frame
 from gateway.session.items import Bounds
 from gateway.session.listening import Listening
 from gateway.session.planning import changed, planned
+from gateway.session.refusals import take_turn
 from gateway.turn import Parts, Plan, Progress, SentCall, Turn
 from gateway.turn_state import Action, Event, State
 
@@ -218,20 +219,20 @@ class Session:
 
     def _on_text(self, event: SendText) -> ServerEvent:
         text = self.conversation.checked(event.text)
-        self._refuse_while_draining()
+        take_turn(self, self._parts)
         self.apply(Event.TEXT, "text")
         item = self.conversation.add_user(text)
         return self._start_turn(self.plan(self.profile), TurnStarted(ref=event.id, turn=0, item_id=item.item_id))
 
     def _on_say(self, event: Say) -> ServerEvent:
         text = self.conversation.checked(event.text)
-        self._refuse_while_draining()
+        take_turn(self, self._parts)
         self.apply(Event.REPLY_REQUESTED)
         return self._start_turn(structs.replace(self.plan(self.profile), say=text), TurnStarted(ref=event.id, turn=0))
 
     def _on_request(self, event: RequestReply) -> ServerEvent:
         """A reply to what the conversation holds, or out of band beside it."""
-        self._refuse_while_draining()
+        take_turn(self, self._parts)
         has_floor = event.conversation == "default"
         plan = self.plan(changed(self.profile, event, self._parts), event.input, has_floor=has_floor)
         if has_floor:
@@ -394,7 +395,3 @@ class Session:
         self.conversation.write_down(turn, turn.heard_raw_end(), is_final=True)
         self._live.pop(turn.number, None)
         self._listening.history_cut()
-
-    def _refuse_while_draining(self) -> None:
-        if self.is_draining:
-            raise Draining("The server is about to stop and starts no new turns; reconnect.", retry_after_ms=1000)

@@ -11,6 +11,7 @@ from engine.api import Ears, Kept, LanguageModel, Message, Synthesizer, ToolCall
 from gateway.config import Settings
 from gateway.events import AudioOut
 from gateway.metrics import InputKind, Metrics
+from gateway.quota import Quota
 from gateway.speaker import Encoding, VoicePace
 from gateway.speculation import Headroom
 from gateway.speech.markup import MarkupRules
@@ -35,6 +36,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     headroom: Headroom = field(default_factory=Headroom)
     encoding: Encoding | None = None
     pace: VoicePace = field(default_factory=VoicePace)
+    quota: Quota = field(default_factory=Quota)
     watchers: tuple[TurnWatcher, ...] = ()
 
 

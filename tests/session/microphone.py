@@ -12,6 +12,7 @@ from msgspec import Struct
 from engine.api import EndOfTurn, Recognizer, VoiceDetector
 from engine.fake import Script, ScriptedModel, ScriptedVoice
 from engine.fake_listening import Heard, ScriptedDetector, ScriptedEndOfTurn, ScriptedRecognizer
+from gateway.config import KeySettings
 from gateway.events import AppendAudio, AudioIn, StartSession
 from gateway.turn import TurnWatcher
 from tests.session.stage import Stage, stage
@@ -65,6 +66,7 @@ async def talking(
     settings: dict[str, Any] | None = None,  # Any: a settings tree as TOML gives it
     start: StartSession | None = None,
     watchers: tuple[TurnWatcher, ...] = (),
+    limits: KeySettings | None = None,
 ) -> AsyncIterator[tuple[Stage, Microphone]]:
     """A session that listens, and its microphone, running."""
     recognizer = recognizer or ScriptedRecognizer(heard, final_ms=final_ms)
@@ -74,7 +76,7 @@ async def talking(
             await ear.start()
     start = start or StartSession(audio_in=AudioIn())
     async with (
-        stage(replies, model=model, voice=voice, settings=settings, start=start, ears=ears, watchers=watchers) as scene,
+        stage(replies, model=model, voice=voice, settings=settings, start=start, ears=ears, watchers=watchers, limits=limits) as scene,
         asyncio.TaskGroup() as tasks,
     ):
         microphone = Microphone(scene)

@@ -14,8 +14,11 @@ from engine.fake import Script, ScriptedModel, ScriptedVoice
 from engine.observer import Observable
 from gateway import config
 from gateway.admission import Admission
+from gateway.config import KeySettings
 from gateway.events import AudioFrame, ClientEvent, ReportPlayout, ServerEvent, StartSession
+from gateway.key_watch import KeyWatch
 from gateway.metrics import Metrics
+from gateway.quota import Quota
 from gateway.session import Attachment, Session
 from gateway.sessions import Sessions
 from gateway.speaker import Encoding, VoicePace
@@ -100,8 +103,9 @@ async def stage(
     encoding: Encoding | None = None,
     pace: VoicePace | None = None,
     watchers: tuple[TurnWatcher, ...] = (),
+    limits: KeySettings | None = None,
 ) -> AsyncIterator[Stage]:
-    """A running session store with one started session. `voices`: others than the one scripted `voice`."""
+    """A running session store with one started session. `voices`: others than the one scripted `voice`; `limits`: of its key."""
     tree = config.check(settings or {})
     model = model or ScriptedModel(replies)
     voice = voice or ScriptedVoice()
@@ -109,6 +113,7 @@ async def stage(
     await voice.start()
     loop = asyncio.get_running_loop()
     metrics = Metrics(CollectorRegistry())
+    quota = Quota({} if limits is None else {"": limits})  # sessions of the stage show no key
     parts = Parts(
         model=model,
         voices=voices or voice,
@@ -119,7 +124,8 @@ async def stage(
         ears=ears,
         encoding=encoding,
         pace=pace or VoicePace(),
-        watchers=watchers,
+        watchers=(KeyWatch(quota), *watchers),
+        quota=quota,
     )
     able: object = voices
     if isinstance(able, Observable):

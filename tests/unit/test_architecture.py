@@ -39,6 +39,7 @@ RULES = (
     "gateway.admission",
     "gateway.auth",
     "gateway.tickets",
+    "gateway.quota",
     "gateway.voice_choice",
 )
 PROMISES = ("engine.api", "engine.settings", "engine.observer", "engine.audio")
@@ -75,6 +76,7 @@ ROOMS: dict[str, Room] = {
     "gateway.auth": Room(1),
     "gateway.tickets": Room(1, ("gateway.auth",)),  # a ticket's rights are a key's, narrowed
     "gateway.voice_choice": Room(1, ("engine.api",)),  # which voice speaks a segment of another language
+    "gateway.quota": Room(1),  # what each key has used, and what it may
     # wishes against what there is
     "gateway.profile": Room(1, ("engine.api", "gateway.auth", "gateway.endpointing", "gateway.speech", "gateway.voice_choice")),
     "gateway.metrics": Room(2),
@@ -83,6 +85,7 @@ ROOMS: dict[str, Room] = {
     # finds whole frames in the MP3 that a voice made
     "gateway.speaker": Room(2, (*RULES, "engine.api", "engine.audio", "engine.audio_codecs", "gateway.metrics")),
     "gateway.voice_watch": Room(2, ("engine.api", "gateway.metrics")),  # counts what voices go through
+    "gateway.key_watch": Room(2, ("gateway.quota", "gateway.turn")),  # books what turns came to
     "gateway.turn": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.speaker", "gateway.metrics", "gateway.outbox")),
     "gateway.outbox": Room(2, ("gateway.metrics",)),
     # owns the sessions' tasks, so that one that crashes ends alone
@@ -109,6 +112,7 @@ ROOMS: dict[str, Room] = {
             "gateway.monitor",
             "gateway.transport",
             "gateway.voice_watch",
+            "gateway.key_watch",
             "engine.build",
             "engine.audio_codecs",  # the threads that encode for clients
         ),

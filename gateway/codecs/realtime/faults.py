@@ -42,6 +42,7 @@ _ANYWHERE: dict[str, str] = {
     "unknown_voice": "invalid_value",
     "not_audio": "unsupported_content_type",
     "not_available": "audio_input_not_supported",
+    "quota_exceeded": "rate_limit_exceeded",
     "input_empty": "input_audio_buffer_commit_empty",
 }
 _PARAMS_BY_MESSAGE: dict[tuple[str, str], str] = {
@@ -58,6 +59,8 @@ _OURS = frozenset(
     {"internal", "overloaded", "draining", "going_away", "engine_failed", "engine_not_ready", "engine_stalled", "tts_failed", "slow_reader"}
 )
 
+_TYPES = {"quota_exceeded": "rate_limit_error"}
+
 
 def error_event(raised: ErrorRaised, message_type: str, event_id: str | None, fault: Fault | None, active: str | None) -> Json:
     """The `error` event for an error of ours: `message_type` and `event_id` are the client message's, `active` the open response."""
@@ -68,7 +71,7 @@ def error_event(raised: ErrorRaised, message_type: str, event_id: str | None, fa
     elif code == ALREADY_ACTIVE and active is not None:
         text = f"Conversation already has an active response in progress: {active}. Wait until the response is finished or cancel it."
     error = {
-        "type": "server_error" if raised.code in _OURS else "invalid_request_error",
+        "type": _TYPES.get(raised.code, "server_error" if raised.code in _OURS else "invalid_request_error"),
         "code": code,
         "message": text,
         "param": fault.param if fault is not None else _PARAMS_BY_MESSAGE.get((message_type, raised.code), _PARAMS.get(raised.code)),

@@ -1,0 +1,22 @@
+"""Books what turns came to on the account of their key."""
+
+from __future__ import annotations
+
+from gateway.quota import Quota
+from gateway.turn import TurnRecord
+
+
+class KeyWatch:
+    """A `TurnWatcher`. Tokens are those of prompt and reply, audio is what was said to us and by us; drafts that were dropped count too."""
+
+    def __init__(self, quota: Quota) -> None:
+        self._quota = quota
+
+    def turn_stopped(self, session_id: str, turn: int) -> None:
+        """Nothing is known yet."""
+
+    def turn_ended(self, record: TurnRecord) -> None:
+        """As it came out."""
+        said_s = 0.0 if record.spoken is None else max(0.0, record.spoken.ended_s - record.spoken.began_s)
+        tokens = record.usage.prompt_tokens + record.usage.output_tokens
+        self._quota.of(record.caller.key).spend(tokens, said_s + record.audio_ms / 1000, record.ended_s)

@@ -1,0 +1,69 @@
+"""A key that has used what it may: told so, and its other turns go on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gateway.config import KeySettings
+from gateway.events import AudioFrame, Cancel, ErrorRaised, RequestReply, Say, SendText, Transcribed, TurnDone, TurnStarted
+from gateway.quota import LIMITS
+from tests.session.microphone import talking
+from tests.session.stage import Stage, stage
+
+
+def refused(scene: Stage) -> float:
+    told = scene.parts.metrics.registry.get_sample_value
+    return sum(told("stretto_quota_refused_total", {"key": "", "limit": limit}) or 0 for limit in LIMITS)
+
+
+async def test_one_turn_too_many_is_refused_until_the_minute_is_over() -> None:
+    async with stage(limits=KeySettings(key="k", turns_per_min=2)) as scene:
+        scene.send(SendText(text="One?", id="a"))
+        await scene.until(TurnDone)
+        scene.send(Say(text="Two.", id="b"))
+        await scene.until(TurnDone, n=2)
+        for wish in (SendText(text="Three?", id="c"), Say(text="Three.", id="d"), RequestReply(id="e")):
+            scene.send(wish)
+            error = await scene.until(ErrorRaised, n=len(scene.of(ErrorRaised)) + 1)
+            assert (error.code, error.ref, error.retryable) == ("quota_exceeded", wish.id, True)
+        assert refused(scene) == 3
+        assert len(scene.session.history) == 3, "a refused text is no item"
+        assert error.retry_after_ms is not None
+        await asyncio.sleep(error.retry_after_ms / 1000)
+        scene.send(SendText(text="Three?", id="f"))
+        await scene.until(TurnDone, n=3)
+
+
+async def test_a_reply_that_uses_the_tokens_up_is_finished_and_the_next_is_refused() -> None:
+    async with stage(limits=KeySettings(key="k", tokens_per_h=5)) as scene:
+        scene.send(SendText(text="One?"))
+        assert (await scene.until(TurnDone)).status == "completed"
+        scene.send(SendText(text="Two?"))
+        error = await scene.until(ErrorRaised)
+        assert (error.code, refused(scene)) == ("quota_exceeded", 1)
+        assert "5 tokens an hour" in error.message
+
+
+async def test_an_interrupted_reply_counts_with_what_was_made_of_it() -> None:
+    async with stage(limits=KeySettings(key="k", audio_s_per_h=1)) as scene:
+        scene.send(SendText(text="One?"))
+        await scene.until(AudioFrame, n=15)
+        scene.send(Cancel())
+        assert (await scene.until(TurnDone)).status == "interrupted"
+        scene.send(SendText(text="Two?"))
+        assert "seconds of audio" in (await scene.until(ErrorRaised)).message
+
+
+async def test_a_spoken_turn_too_many_is_understood_and_refused() -> None:
+    async with talking(("One?", "Two?"), limits=KeySettings(key="k", turns_per_min=1)) as (scene, microphone):
+        await microphone.say(600)
+        await scene.until(TurnDone)
+        await microphone.say(600)
+        error = await scene.until(ErrorRaised)
+        assert error.code == "quota_exceeded"
+        last = scene.of(Transcribed)[-1]
+        assert (last.final, last.text, last.turn) == (True, "Two?", None), "no turn is promised"
+        assert len(scene.of(TurnStarted)) == 1
+        await asyncio.sleep(61)
+        await microphone.say(600)
+        await scene.until(TurnStarted, n=2)
