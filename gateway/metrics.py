@@ -54,13 +54,11 @@ class Metrics:
         self.refused = counter("stretto_admission_refused", "Connections refused", ("reason",))
         self.errors = counter("stretto_errors", "Errors sent to clients", ("code",))
         self.tts_errors = counter("stretto_tts_errors", "Segments a voice failed on", ("engine", "kind"))
-        self.tts_faults = counter(
-            "stretto_tts_faults", "Faults of voice engines, also those that another one made good", ("engine", "kind")
-        )
+        self.tts_faults = counter("stretto_tts_faults", "Faults of voice engines, made good by another one or not", ("engine", "kind"))
         self.tts_rests = counter("stretto_tts_rests", "Times a voice engine was left alone for a while after its faults", ("engine",))
         self.voice_changes = counter("stretto_tts_voice_changes", "Texts that another voice took over", ("asked", "spoken_by"))
         self.engine_errors = counter("stretto_llm_errors", "Replies the language model failed on", ("kind",))
-        self.tokens = counter("stretto_tokens", "Tokens by kind", ("kind",))
+        self.tokens = counter("stretto_tokens", "Tokens by kind; summary and warm_up: beside the turns, less what was cached", ("kind",))
         self.playout_ignored = counter("stretto_playout_reports_ignored", "Playout reports that made no sense")
         self.slow_readers = counter("stretto_slow_readers", "Connections closed because they read too slowly")
         self.sessions = Gauge("stretto_sessions", "Open sessions", registry=registry)
@@ -69,6 +67,7 @@ class Metrics:
         self.gpu_used = Gauge("stretto_gpu_memory_used_bytes", "GPU memory in use (NVML)", ("gpu",), registry=registry)
         self.gpu_total = Gauge("stretto_gpu_memory_total_bytes", "GPU memory (NVML)", ("gpu",), registry=registry)
         self.process = ProcessMetrics(registry)
+        self.prompts = PromptMetrics(registry)
         self.listening = ListeningMetrics(registry)
         self._begin_at_zero()
 
@@ -80,7 +79,7 @@ class Metrics:
         _foresee(self.interruptions, get_args(InterruptReason))
         _foresee(self.refused, ("overloaded", "full", "draining", "rate_limited"))
         _foresee(self.engine_errors, LLM_FAULTS)
-        _foresee(self.tokens, ("prompt", "cached", "output"))
+        _foresee(self.tokens, ("prompt", "cached", "output", "summary", "warm_up"))
         for histogram in (self.ttfa, self.perceived):
             _foresee(histogram, get_args(InputKind))
 
@@ -105,6 +104,16 @@ class ProcessMetrics:
     def foresee_keys(self, names: Iterable[str], limits: Sequence[str]) -> None:
         """These keys may have limits."""
         _foresee(self.quota_refused, sorted(names), limits)
+
+
+class PromptMetrics:
+    """What is done for prompts between turns."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.trims = _counter(registry, "stretto_history_trims", "Times the oldest part of a conversation was left out", ("how",))
+        self.warm_ups = _counter(registry, "stretto_warm_ups", "Prompts read into the engine's cache ahead", ("kind", "outcome"))
+        _foresee(self.trims, ("dropped", "summarized"))
+        _foresee(self.warm_ups, ("persona", "conversation"), ("done", "failed"))
 
 
 class ListeningMetrics:

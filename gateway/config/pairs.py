@@ -35,6 +35,11 @@ def check_pairs(settings: Settings) -> None:
         if key.persona and key.persona not in settings.personas:
             known = ", ".join(sorted(settings.personas)) or "none is configured"
             raise ConfigError(f"keys.{name}.persona is {key.persona!r}; expected one of the personas: {known}")
+    history = settings.history
+    if history.trim_to >= history.trim_at:
+        raise ConfigError(
+            f"history.trim_to ({history.trim_to}) must be smaller than history.trim_at ({history.trim_at}): that much is left out at once"
+        )
     if session.context_tokens + settings.turn.max_tokens > settings.llm.context_tokens:
         raise ConfigError(
             f"session.context_tokens ({session.context_tokens}) + turn.max_tokens ({settings.turn.max_tokens}) must fit into "

@@ -54,6 +54,16 @@ class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     context_tokens: PositiveInt = 3000
 
 
+class HistorySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What happens to a conversation that outgrows `session.context_tokens`; `trim_at` and `trim_to` are shares of them."""
+
+    trim_at: Annotated[float, Meta(ge=0.3, le=1)] = 0.9
+    trim_to: Annotated[float, Meta(ge=0.1, le=0.95)] = 0.6
+    summarize: bool = False
+    summary_tokens: Annotated[int, Meta(ge=32, le=1024)] = 160
+    summary_s: Annotated[float, Meta(gt=0, le=120)] = 20.0
+
+
 class TurnSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One reply's bounds."""
 
@@ -198,6 +208,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     instructions: str = "You are a friendly voice assistant. Answer in one to three short spoken sentences, without lists or markup."
     server: ServerSettings = ServerSettings()
     session: SessionSettings = SessionSettings()
+    history: HistorySettings = HistorySettings()
     turn: TurnSettings = TurnSettings()
     speech: SpeechSettings = SpeechSettings()
     llm: LlmSettings = LlmSettings()

@@ -6,8 +6,9 @@ Pure. The persona's instructions are never dropped; the oldest items are. An ass
 
 from __future__ import annotations
 
+from gateway.history.budget import Budget
 from gateway.history.items import Item
 from gateway.history.past import History
 from gateway.history.prompt import estimate_tokens, prompt_messages, without_reasoning
 
-__all__ = ["History", "Item", "estimate_tokens", "prompt_messages", "without_reasoning"]
+__all__ = ["Budget", "History", "Item", "estimate_tokens", "prompt_messages", "without_reasoning"]

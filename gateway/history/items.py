@@ -10,7 +10,8 @@ from gateway.events import ItemKind, Role
 class Item(Struct, kw_only=True):
     """One message, call or result; `text` is its words, its arguments (JSON) or its output.
 
-    `is_open`: a reply of which nothing was said or heard (yet); it is not part of a prompt.
+    `is_open`: a reply of which nothing was said or heard (yet); it is not part of a prompt. `is_left_out`: nor is this, the prompt had
+    no room for it any more.
     """
 
     item_id: str
@@ -20,3 +21,4 @@ class Item(Struct, kw_only=True):
     call_id: str | None = None
     name: str | None = None
     is_open: bool = False
+    is_left_out: bool = False

@@ -1,11 +1,16 @@
-"""The items in their order: put in, taken out, settled, and told to the model."""
+"""The items in their order: put in, taken out, settled, told to the model, and left out when there are too many."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import structs
 
 from engine.api import Kept, Message
 from gateway.errors import DuplicateItem, UnknownItem
+from gateway.history.budget import Budget, n_to_leave_out
 from gateway.history.items import Item
 from gateway.history.prompt import estimate_tokens, prompt_messages
 
@@ -17,6 +22,7 @@ class History:
 
     def __init__(self) -> None:
         self._items: list[Item] = []
+        self.earlier = ""  # told in front of the items, for those that were left out
         self.kept: Kept | None = None
 
     def __iter__(self) -> Iterator[Item]:
@@ -54,7 +60,10 @@ class History:
 
     def delete(self, item_id: str) -> None:
         """Take an item out. Raises `UnknownItem`."""
-        del self._items[self._index(item_id)]
+        place = self._index(item_id)
+        if self._items[place].is_left_out:
+            self.earlier = ""  # what a client deletes does not live on in a summary
+        del self._items[place]
 
     def settle_reply(self, item_id: str, text: str, *, is_final: bool) -> None:
         """Set what a reply came to; one of which nothing was heard leaves no item. Deleted meanwhile: nothing to do."""
@@ -66,21 +75,56 @@ class History:
                     item.text, item.is_open = text, not text.strip()
                 return
 
-    def messages(self, instructions: str, budget_tokens: int) -> tuple[Message, ...]:
-        """The prompt: instructions, then the newest items that fit; the last user item is always in."""
-        left = budget_tokens - estimate_tokens(instructions)
-        chosen: list[Item] = []
-        has_question = not any(map(_is_question, self._items))
-        for item in reversed(self._items):
-            if item.is_open:
-                continue
-            left -= estimate_tokens(item.text)
-            if left < 0 and has_question and chosen:
-                break
-            chosen.append(item)
-            has_question = has_question or _is_question(item)
-        head = (Message(role="system", text=instructions),) if instructions else ()
-        return (*head, *prompt_messages(chosen[::-1]))
+    def messages(
+        self,
+        instructions: str,
+        budget: Budget,
+        tools: Sequence[dict[str, Any]] = (),  # Any: JSON schema
+        *,
+        trims: bool = True,
+    ) -> tuple[Message, ...]:
+        """The prompt: instructions, then what the budget has room for; `trims`: what it has none for is left out from now on."""
+        told, fixed = self._told(), self._fixed_tokens(instructions, tools)
+        if fixed + _tokens(told) > budget.tokens:
+            n_gone = n_to_leave_out(told, budget.tokens * budget.trim_to - fixed)
+            if trims:
+                self.leave_out(told[:n_gone])
+            told = told[n_gone:]
+        return self._prompt(instructions, told)
+
+    def outgrown(self, instructions: str, budget: Budget, tools: Sequence[dict[str, Any]] = ()) -> list[Item]:  # Any: JSON schema
+        """What should be left out before the next turn: the oldest items, in one big step; none while there is room."""
+        told, fixed = self._told(), self._fixed_tokens(instructions, tools)
+        if fixed + _tokens(told) <= budget.tokens * budget.trim_at:
+            return []
+        return told[: n_to_leave_out(told, budget.tokens * budget.trim_to - fixed)]
+
+    def beginning(self, instructions: str, items: Sequence[Item]) -> tuple[Message, ...]:
+        """The prompt up to the last of `items`, which are the oldest that are told."""
+        return self._prompt(instructions, items)
+
+    def leave_out(self, items: Iterable[Item], earlier: str | None = None) -> None:
+        """From now on the model is not told these; `earlier`: what it is told instead of everything that was left out."""
+        for item in items:
+            item.is_left_out = True
+        if earlier is not None:
+            self.earlier = earlier
+
+    def _told(self) -> list[Item]:
+        return [item for item in self._items if not item.is_open and not item.is_left_out]
+
+    def _fixed_tokens(self, instructions: str, tools: Sequence[dict[str, Any]]) -> int:  # Any: as above
+        described = msgspec.json.encode(tools).decode() if tools else ""
+        return sum(estimate_tokens(text) for text in (instructions, described, self.earlier) if text)
+
+    def _prompt(self, instructions: str, items: Sequence[Item]) -> tuple[Message, ...]:
+        head = [Message(role="system", text=instructions)] if instructions else []
+        tail = list(prompt_messages(items))
+        if self.earlier and tail and tail[0].role == "user":  # one message: some templates refuse two of a kind in a row
+            tail[0] = structs.replace(tail[0], text=f"{self.earlier}\n\n{tail[0].text}")
+        elif self.earlier:
+            head.append(Message(role="user", text=self.earlier))
+        return (*head, *tail)
 
     def _index(self, item_id: str) -> int:
         for place, item in enumerate(self._items):
@@ -89,5 +133,5 @@ class History:
         raise UnknownItem(f"There is no item {item_id[:80]!r} in this conversation.")
 
 
-def _is_question(item: Item) -> bool:
-    return item.kind == "message" and item.role == "user"
+def _tokens(items: Iterable[Item]) -> int:
+    return sum(estimate_tokens(item.text) for item in items)

@@ -23,7 +23,8 @@ from gateway.events import (
     ToolResult,
     TruncateItem,
 )
-from gateway.history import History, Item, prompt_messages, without_reasoning
+from gateway.history import Budget, History, Item, prompt_messages, without_reasoning
+from gateway.profile import Profile
 from gateway.session.calls import Calls
 from gateway.session.items import Bounds, caption, checked_text, context_from, item_from, new_item_id, shown
 from gateway.speech.markup import MarkupRules
@@ -104,10 +105,14 @@ class Conversation:
             self.history.add(output)
         return turn
 
-    def context(self, given: tuple[ItemInfo, ...] | None, instructions: str, budget_tokens: int) -> tuple[Message, ...]:
-        """The prompt: of the conversation, or of the items given instead. Raises as `add`."""
+    def context(self, given: tuple[ItemInfo, ...] | None, profile: Profile, budget: Budget, *, has_floor: bool) -> tuple[Message, ...]:
+        """The prompt: of the conversation, or of the items given instead. Raises as `add`.
+
+        A reply with the floor trims the history to the budget for good, one beside the conversation for itself.
+        """
+        instructions = profile.prompt(self._rules)
         if given is None:
-            return self.history.messages(instructions, budget_tokens)
+            return self.history.messages(instructions, budget, profile.offered_tools(), trims=has_floor)
         head = (Message(role="system", text=instructions),) if instructions else ()
         return (*head, *prompt_messages(context_from(given, self.history, self._bounds)))
 

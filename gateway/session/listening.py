@@ -37,7 +37,7 @@ from gateway.session.frames import error_frame
 from gateway.session.idling import Idling
 from gateway.session.items import new_item_id
 from gateway.session.refusals import take_turn, turn_refusal
-from gateway.session.warming import Warming
+from gateway.session.upkeep import Upkeep
 from gateway.turn import Parts, Spoken, Turn
 from gateway.turn_state import Event, State
 
@@ -82,21 +82,15 @@ class Listening:
         self._item_ids: dict[int, str] = {}
         self._withheld: list[ServerEvent] = []  # of speech over the reply of a client that would stop its player at once
         self._put_off: list[RequestReply] = []
-        self._warming = Warming(session.session_id, parts, lambda: session.plan(session.profile))
-        self._is_over = False
-        self._tasks: asyncio.TaskGroup
+        self.upkeep = Upkeep(session, parts, is_spoken=self._listener is not None)
 
     async def run(self) -> None:
         """Listen until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                self._tasks = tasks
                 if self._listener is not None:
                     tasks.create_task(self._listener.run(), name=f"{self._session.session_id} listen")
-                try:
-                    await asyncio.Event().wait()
-                finally:
-                    self._is_over = True
+                await self.upkeep.run()
         finally:
             self._stop_timer()
             self.idling.pause()
@@ -157,7 +151,7 @@ class Listening:
         item_id = self._item_ids[number] = new_item_id()
         self._tell(SpeechStarted(utterance=number, at_ms=at_ms, item_id=item_id))
         if session.state is State.LISTENING:
-            self.warm_up()
+            self.upkeep.warm_up()
         is_told_apart = session.floor is not None and session.floor is self._echoed  # it would pause us again and again
         if not is_told_apart and not self._only_notes:
             self.drafts.give_up("resumed", Event.SPEECH_STARTED)
@@ -234,22 +228,10 @@ class Listening:
         turn.release()
         self._session.outbox.put(PlayoutResumed(turn=turn.number))
 
-    def warm_up(self) -> None:
-        """Put the conversation into the engine's prefix cache, if nothing was asked for a while."""
-        if self._listener is not None and self._warming.is_cold and not self._is_over:
-            self._warming.touch()
-            self._tasks.create_task(self._warming.run(), name=f"{self._session.session_id} warm-up")
-
     def turn_began(self) -> None:
         """A request is on its way."""
-        self._warming.touch()
+        self.upkeep.turn_began()
         self.idling.turn_began()
-
-    def history_cut(self) -> None:
-        """A reply was cut to what was heard."""
-        self._warming.cool()
-        if self._session.state is State.LISTENING:
-            self.warm_up()
 
     def _make_listener(self, start: StartSession, parts: Parts) -> Listener | None:
         if parts.ears is None or self.audio_in is None:

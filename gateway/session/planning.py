@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gateway.config import Settings
 from gateway.events import ItemInfo, RequestReply, UpdateSession
+from gateway.history import Budget
 from gateway.profile import Profile
 from gateway.session.items import new_item_id
 from gateway.turn import Caller, Parts, Plan
@@ -18,6 +20,12 @@ CLOCK_LEAD_MS = 2000  # clients that do not report playout buffer for themselves
 def changed(profile: Profile, update: UpdateSession | RequestReply, parts: Parts) -> Profile:
     """The settings with a client's wishes, for the session or for one reply. Raises as `Profile.updated`."""
     return profile.updated(update, parts.voices, parts.encoding.rates() if parts.encoding is not None else {})
+
+
+def budget(settings: Settings) -> Budget:
+    """What the prompt of a conversation may have."""
+    history = settings.history
+    return Budget(tokens=settings.session.context_tokens, trim_at=history.trim_at, trim_to=history.trim_to)
 
 
 def planned(session: Session, parts: Parts, profile: Profile, given: tuple[ItemInfo, ...] | None, *, has_floor: bool) -> Plan:
@@ -37,7 +45,7 @@ def planned(session: Session, parts: Parts, profile: Profile, given: tuple[ItemI
         max_tokens=own if profile.max_tokens is None else min(own, profile.max_tokens),
         lead_ms=max(CLOCK_LEAD_MS, settings.session.lead_ms) if profile.is_clocked else settings.session.lead_ms,
         heard_wait_s=0 if profile.is_clocked else settings.turn.heard_wait_s,
-        messages=conversation.context(given, profile.prompt(parts.rules), settings.session.context_tokens),
+        messages=conversation.context(given, profile, budget(settings), has_floor=has_floor),
         tools=profile.offered_tools(),
         tool_flow=profile.tool_flow,
         kept=conversation.history.kept,

@@ -7,7 +7,6 @@ every turn; a barge-in cancels one turn's task and nothing else. Every decision 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import OrderedDict
 from typing import Literal
 
@@ -65,8 +64,6 @@ _PROGRESS: dict[Progress, Event] = {
     "tools_returned": Event.TOOL_RETURNED,
     "reply_sent": Event.REPLY_SENT,
 }
-
-log = logging.getLogger("stretto.session")
 
 
 class Session:
@@ -350,6 +347,7 @@ class Session:
             await self._settle(turn, "failed")
         else:
             self._live.pop(turn.number, None)
+            self._listening.upkeep.turn_ended(was_cut=False)
 
     def on_progress(self, turn: Turn, progress: Progress) -> None:
         """Something of a turn left, or its tools returned."""
@@ -394,4 +392,4 @@ class Session:
         await turn.settle(status)
         self.conversation.write_down(turn, turn.heard_raw_end(), is_final=True)
         self._live.pop(turn.number, None)
-        self._listening.history_cut()
+        self._listening.upkeep.turn_ended(was_cut=True)

@@ -1,0 +1,167 @@
+"""Between turns: a long conversation stays within its budget and in the engine's cache, summed up where that is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+
+from engine.api import EngineError, Generation
+from engine.fake import Fault, Script, ScriptedModel, tokenize
+from gateway.events import DeleteItem, SendText, StartSession, TurnDone
+from tests.session.stage import Stage, stage
+
+PERSONA = "You are an old sea captain who answers in short sentences. " * 4
+START = StartSession(output="text", instructions=PERSONA)
+REPLY = "The tide turns twice a day, and no ship ever argued with it for long. " * 2
+SUMMARY = "The user asked about tides."
+TIGHT = {"session": {"context_tokens": 900}, "history": {"trim_at": 0.8, "trim_to": 0.5}}
+SUMMED = {"session": {"context_tokens": 900}, "history": {"trim_at": 0.8, "trim_to": 0.5, "summarize": True}}
+
+
+class Summarizer(ScriptedModel):
+    """Answers like its script, and what is asked for a summary with `summary`."""
+
+    def __init__(self, summary: Script) -> None:
+        super().__init__([REPLY], ttft_ms=20, itl_ms=1)
+        self.summary = summary
+
+    def _next_script(self, generation: Generation) -> Script:
+        return self.summary if generation.request_id.endswith("-summary") else super()._next_script(generation)
+
+
+async def converse(scene: Stage, n_turns: int, *, pause_s: float = 5.0, first: int = 0) -> None:
+    for number in range(first, first + n_turns):
+        scene.send(SendText(text=f"Question {number}: how do the tides of the sea come about, captain, and when?"))
+        await scene.until(TurnDone, n=number + 1)
+        await asyncio.sleep(pause_s)
+
+
+def turns(scene: Stage) -> list[Generation]:
+    return [request for request in scene.model.requests if request.priority == 0]
+
+
+def asked_for_summary(scene: Stage) -> list[Generation]:
+    return [request for request in scene.model.requests if request.request_id.endswith("-summary")]
+
+
+def trims(scene: Stage, how: str) -> float:
+    return float(scene.parts.metrics.prompts.trims.labels(how)._value.get())
+
+
+def tokens(scene: Stage, kind: str) -> float:
+    return float(scene.parts.metrics.tokens.labels(kind)._value.get())
+
+
+async def test_over_twenty_turns_the_cache_hits_all_but_what_is_new() -> None:
+    async with stage([REPLY], settings=TIGHT, start=START) as scene:
+        await converse(scene, 20)
+        asked = turns(scene)
+        usages = [usage for request, usage in zip(scene.model.requests, scene.model.usages, strict=True) if request.priority == 0]
+        assert trims(scene, "dropped") >= 2, "the conversation outgrew its budget"
+        new = [usage.prompt_tokens - usage.cached_tokens for usage in usages[1:]]
+        assert max(new) < 80, "no turn reads more than its own words: what a trim costs is read between turns"
+        assert all(len(request.prompt.ids) < 900 for request in asked)
+        for request in asked:
+            first, second = request.prompt.messages[:2]
+            assert (first.role, first.text) == ("system", PERSONA)
+            assert second.text.startswith("Question "), "whole messages, the user's first"
+
+
+async def test_item_by_item_every_turn_would_miss() -> None:
+    """What the big step is for: with steps of one turn the same conversation reads its whole history again and again."""
+    steps = {"session": {"context_tokens": 900}, "history": {"trim_at": 0.5, "trim_to": 0.49}}
+    async with stage([REPLY], settings=steps, start=START) as scene:
+        await converse(scene, 20)
+        assert trims(scene, "dropped") > 10
+
+
+async def test_the_oldest_part_is_summed_up_behind_everyone_and_told_in_its_place() -> None:
+    model = Summarizer(Script(tokens=tokenize(SUMMARY)))
+    async with stage(model=model, settings=SUMMED, start=START) as scene:
+        await converse(scene, 12)
+        assert trims(scene, "dropped") == 0
+        n_summed = trims(scene, "summarized")
+        assert n_summed >= 1
+        summaries = asked_for_summary(scene)
+        assert len(summaries) == n_summed
+        assert all(request.priority == 20 and request.sampling.max_tokens == 160 for request in summaries)
+        assert summaries[0].prompt.messages[0].text == PERSONA, "the prefix that the engine knows"
+        assert summaries[0].prompt.messages[1].text.startswith("Question 0")
+        last = turns(scene)[-1].prompt.messages
+        assert last[0].text == PERSONA
+        assert last[1].text.startswith(f"(What we said before, in short: {SUMMARY})\n\nQuestion ")
+        assert last[-1].text.startswith("Question 11")
+        assert tokens(scene, "summary") > 0
+        assert tokens(scene, "output") == 12 * len(tokenize(REPLY)), "counted apart from replies"
+
+
+async def test_a_second_summary_holds_the_first() -> None:
+    model = Summarizer(Script(tokens=tokenize(SUMMARY)))
+    async with stage(model=model, settings=SUMMED, start=START) as scene:
+        await converse(scene, 18)
+        summaries = asked_for_summary(scene)
+        assert len(summaries) >= 2
+        assert summaries[1].prompt.messages[1].text.startswith(f"(What we said before, in short: {SUMMARY})")
+
+
+async def test_a_summary_that_fails_or_says_nothing_falls_back_to_leaving_out() -> None:
+    for script in (
+        Script(tokens=("a",), fault=Fault(at=0, error=EngineError)),
+        Script(tokens=("",)),
+        Script(tokens=("a",), fault=Fault(at=0, error=None)),
+    ):
+        async with stage(model=Summarizer(script), settings=SUMMED, start=START) as scene:
+            await converse(scene, 12, pause_s=30)
+            assert trims(scene, "dropped") >= 1
+            assert trims(scene, "summarized") == 0
+            assert {done.status for done in scene.of(TurnDone)} == {"completed"}
+            assert scene.model.n_open == 0
+
+
+async def test_a_turn_that_begins_ends_the_summary_and_the_next_pause_tries_again() -> None:
+    model = Summarizer(Script(tokens=tokenize(SUMMARY), ttft_ms=5000))
+    async with stage(model=model, settings=SUMMED, start=START) as scene:
+        number = 0
+        while not asked_for_summary(scene):
+            await converse(scene, 1, pause_s=1, first=number)
+            number += 1
+        assert trims(scene, "summarized") == 0
+        await converse(scene, 1, pause_s=1, first=number)
+        assert model.abandoned[0].endswith("-summary")
+        assert turns(scene)[-1].prompt.messages[1].text.startswith("Question 0"), "nothing was left out yet"
+        await converse(scene, 1, pause_s=20, first=number + 1)
+        assert trims(scene, "summarized") == 1
+        assert len(asked_for_summary(scene)) >= 3
+
+
+async def test_a_conversation_that_never_pauses_still_stays_within_its_budget() -> None:
+    model = Summarizer(Script(tokens=tokenize(SUMMARY), ttft_ms=5000))
+    async with stage(model=model, settings=SUMMED, start=START) as scene:
+        await converse(scene, 20, pause_s=0)
+        assert all(len(request.prompt.ids) <= 900 for request in turns(scene))
+        assert {done.status for done in scene.of(TurnDone)} == {"completed"}
+
+
+async def test_a_summary_ends_with_its_session() -> None:
+    model = Summarizer(Script(tokens=tokenize(SUMMARY), ttft_ms=15_000))
+    async with stage(model=model, settings=SUMMED, start=START) as scene:
+        number = 0
+        while not asked_for_summary(scene):
+            await converse(scene, 1, pause_s=1, first=number)
+            number += 1
+        assert scene.model.n_open == 1
+        scene.session.close()
+        await asyncio.sleep(0.01)
+        assert scene.model.n_open == 0
+
+
+async def test_what_was_deleted_while_it_was_summed_up_is_not_in_the_summary() -> None:
+    model = Summarizer(Script(tokens=tokenize(SUMMARY), ttft_ms=3000))
+    async with stage(model=model, settings=SUMMED, start=START) as scene:
+        number = 0
+        while not asked_for_summary(scene):
+            await converse(scene, 1, pause_s=1, first=number)
+            number += 1
+        scene.send(DeleteItem(item_id=next(iter(scene.session.history)).item_id))
+        await asyncio.sleep(20)
+        assert trims(scene, "dropped") == 1
+        assert not scene.session.history.earlier
