@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gateway.quota import Quota
-from gateway.turn import TurnRecord
+from gateway.turn import Caller, TurnRecord
 
 
 class KeyWatch:
@@ -12,7 +12,7 @@ class KeyWatch:
     def __init__(self, quota: Quota) -> None:
         self._quota = quota
 
-    def turn_stopped(self, session_id: str, turn: int) -> None:
+    def turn_stopped(self, session_id: str, turn: int, caller: Caller) -> None:
         """Nothing is known yet."""
 
     def turn_ended(self, record: TurnRecord) -> None:

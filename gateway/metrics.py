@@ -64,10 +64,9 @@ class Metrics:
         self.sessions = Gauge("stretto_sessions", "Open sessions", registry=registry)
         self.connections = Gauge("stretto_connections", "Open connections", registry=registry)
         self.ready = Gauge("stretto_ready", "1 while engines accept requests", registry=registry)
-        self.gpu_used = Gauge("stretto_gpu_memory_used_bytes", "GPU memory in use (NVML)", ("gpu",), registry=registry)
-        self.gpu_total = Gauge("stretto_gpu_memory_total_bytes", "GPU memory (NVML)", ("gpu",), registry=registry)
         self.process = ProcessMetrics(registry)
         self.prompts = PromptMetrics(registry)
+        self.watching = WatchingMetrics(registry)
         self.listening = ListeningMetrics(registry)
         self._begin_at_zero()
 
@@ -93,9 +92,11 @@ class Metrics:
 
 
 class ProcessMetrics:
-    """What a gateway process is, may do, and refuses."""
+    """What a gateway process is, may do, refuses, and runs on."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
+        self.gpu_used = Gauge("stretto_gpu_memory_used_bytes", "GPU memory in use (NVML)", ("gpu",), registry=registry)
+        self.gpu_total = Gauge("stretto_gpu_memory_total_bytes", "GPU memory (NVML)", ("gpu",), registry=registry)
         self.max_sessions = Gauge("stretto_max_sessions", "Sessions that are let in at once", registry=registry)
         refused = "Turns and sessions beyond what their key may use"
         self.quota_refused = _counter(registry, "stretto_quota_refused", refused, ("key", "limit"))
@@ -114,6 +115,14 @@ class PromptMetrics:
         self.warm_ups = _counter(registry, "stretto_warm_ups", "Prompts read into the engine's cache ahead", ("kind", "outcome"))
         _foresee(self.trims, ("dropped", "summarized"))
         _foresee(self.warm_ups, ("persona", "conversation"), ("done", "failed"))
+
+
+class WatchingMetrics:
+    """The instruments of those who keep books. `dropped`: their queue was full; `failed`: whoever should take it did not."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.traces = _counter(registry, "stretto_traces", "Turns by what became of their trace", ("outcome",))
+        _foresee(self.traces, ("sent", "dropped", "failed"))
 
 
 class ListeningMetrics:

@@ -88,8 +88,8 @@ async def watch_gpu(metrics: Metrics) -> None:
         with contextlib.suppress(pynvml.NVMLError):  # a driver that is busy answers the next time
             for number in range(pynvml.nvmlDeviceGetCount()):
                 memory = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(number))
-                metrics.gpu_used.labels(str(number)).set(memory.used)
-                metrics.gpu_total.labels(str(number)).set(memory.total)
+                metrics.process.gpu_used.labels(str(number)).set(memory.used)
+                metrics.process.gpu_total.labels(str(number)).set(memory.total)
         await asyncio.sleep(GPU_S)
 
 

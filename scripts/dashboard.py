@@ -274,6 +274,9 @@ MACHINE = (
         (Query(f"rate(process_cpu_seconds_total{{{OWN}}}{RATE})", "{{instance}}"),),
         "1 is a whole core.",
     ),
+    Panel(
+        "Traces", "ops", (per_second("stretto_traces_total", "outcome", "{{outcome}}"),), "Dropped: the collector is slower than the turns."
+    ),
     Panel("Gateways by version", "short", (Query(f"count by (version) (stretto_build_info{{{OWN}}})", "{{version}}"),)),
     Panel("Memory of the gateway", "bytes", (Query(f"process_resident_memory_bytes{{{OWN}}}", "{{instance}}"),)),
 )

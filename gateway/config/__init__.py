@@ -23,6 +23,7 @@ from gateway.config.tree import (
     SpeechSettings,
     TurnSettings,
 )
+from gateway.config.watching import TracingSettings
 
 __all__ = [
     "LOOPBACK",
@@ -40,6 +41,7 @@ __all__ = [
     "Settings",
     "SpeculationSettings",
     "SpeechSettings",
+    "TracingSettings",
     "TurnSettings",
     "check",
     "load",

@@ -15,6 +15,7 @@ from engine.settings import (
     LlmSettings,
     TtsSettings,
 )
+from gateway.config.watching import TracingSettings
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -222,6 +223,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hearing: HearingSettings = HearingSettings()
     barge_in: BargeInSettings = BargeInSettings()
     speculation: SpeculationSettings = SpeculationSettings()
+    tracing: TracingSettings = TracingSettings()
     personas: dict[str, Persona] = {}
     keys: dict[str, KeySettings] = {}
     backends: dict[str, BackendSettings] = {}

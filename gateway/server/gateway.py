@@ -27,6 +27,7 @@ from gateway.sessions import Sessions
 from gateway.speech.markup import rules_from
 from gateway.turn import Parts
 from gateway.voice_watch import VoiceWatch
+from gateway.watching import Watching
 
 TICK_S = 0.05  # how often the drain looks whether turns have finished
 CLOSE_S = 3.0  # for the last sockets to take their close frame
@@ -35,7 +36,7 @@ log = logging.getLogger("stretto.server")
 
 
 class Gateway:
-    """One gateway process: engines, sessions, and the ASGI application over them."""
+    """One gateway process: engines, sessions, and the ASGI application over them. Raises `ConfigError` where a library is missing."""
 
     def __init__(self, settings: Settings, engines: Engines, metrics: Metrics | None = None) -> None:
         self.settings = settings
@@ -45,6 +46,7 @@ class Gateway:
         self.admission = Admission(settings.session.max_sessions)
         self.encoding = EncodingRoom()
         quota = Quota(settings.keys)
+        self.watching = Watching(settings, self.metrics, time.monotonic)
         self.parts = Parts(
             model=engines.model,
             voices=engines.voices,
@@ -55,7 +57,7 @@ class Gateway:
             ears=engines.ears,
             encoding=self.encoding,
             quota=quota,
-            watchers=(KeyWatch(quota),),
+            watchers=(KeyWatch(quota), *self.watching.watchers),
         )
         self.metrics.process.foresee_keys(settings.keys, LIMITS)
         voices: object = engines.voices
@@ -70,7 +72,7 @@ class Gateway:
         """Engines started, sessions owned, monitors on; everything stopped in reverse. Raises `EngineSetupError`."""
         personas = persona_prompts(self.settings, self.parts.rules)
         with contextlib.closing(self.encoding):  # after the last turn
-            async with self.engines.running(), asyncio.TaskGroup() as tasks:
+            async with self.watching.running(), self.engines.running(), asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.sessions.run(), name="sessions")
                 await self.sessions.started.wait()
                 self.metrics.foresee_voices(voice.engine for voice in self.engines.voices.voices())

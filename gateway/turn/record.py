@@ -36,7 +36,7 @@ class TurnRecord(Struct, frozen=True, kw_only=True):
     """Moments in seconds of the loop's clock.
 
     `started_s`: the commit or end of speech, from which `timeline` counts; `asked_s`: the model was asked (for a draft before that).
-    `is_draft`: it was begun as one. `stopped_by`: why it was interrupted. `error`: its code, where it failed.
+    `draft`: which one of its session it began as, 0 for none. `stopped_by`: why it was interrupted. `error`: its code, where it failed.
     """
 
     session_id: str
@@ -47,7 +47,7 @@ class TurnRecord(Struct, frozen=True, kw_only=True):
     output: Literal["audio", "text"]
     language: str
     voice: str
-    is_draft: bool
+    draft: int
     has_floor: bool
     started_s: float
     asked_s: float
@@ -84,7 +84,7 @@ class TurnRecord(Struct, frozen=True, kw_only=True):
 class TurnWatcher(Protocol):
     """Is told what turns come to. Returns at once and never raises: it runs between a listener's frames."""
 
-    def turn_stopped(self, session_id: str, turn: int) -> None:
+    def turn_stopped(self, session_id: str, turn: int, caller: Caller) -> None:
         """A reply is interrupted; its record follows, perhaps after the one of the turn that interrupted it."""
 
     def turn_ended(self, record: TurnRecord) -> None:

@@ -131,7 +131,7 @@ class Turn:
         self._parts.metrics.interruptions.labels(reason).inc()
         self._marks.stopped_by = reason
         for watcher in self._parts.watchers:
-            watcher.turn_stopped(self.plan.session_id, self.number)
+            watcher.turn_stopped(self.plan.session_id, self.number, self.plan.caller)
 
     async def settle(self, status: TurnStatus) -> None:
         """After an early end: wait for the client's last word (bounded), tell what was heard, and end the turn."""
@@ -323,7 +323,7 @@ class Turn:
             output=plan.output,
             language=plan.language,
             voice=plan.voice,
-            is_draft=bool(plan.draft),
+            draft=plan.draft,
             has_floor=plan.has_floor,
             started_s=self.clock.started_at,
             asked_s=marks.asked_s,

@@ -59,9 +59,11 @@ class Peer:
 
 
 @asynccontextmanager
-async def peer(url: str, *, start: Frame | None = None, key: str | None = None, **options: Any) -> AsyncIterator[Peer]:
+async def peer(
+    url: str, *, start: Frame | None = None, key: str | None = None, headers: dict[str, str] | None = None, **options: Any
+) -> AsyncIterator[Peer]:
     """A connected peer; with `start` (a map of session.start's fields) its session is open."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    headers = {**(headers or {}), **({"Authorization": f"Bearer {key}"} if key else {})}
     async with connect(url, subprotocols=[SUBPROTOCOL], additional_headers=headers, max_size=None, max_queue=None, **options) as socket:  # type: ignore[list-item]
         made = Peer(socket)
         if start is not None:

@@ -10,7 +10,7 @@ import pytest
 from engine.api import EngineNotReady
 from engine.fake import Fault, Script
 from gateway.events import Interrupted, Say, SendText, StartSession, TurnDone
-from gateway.turn import TurnRecord
+from gateway.turn import Caller, TurnRecord
 from tests.session.microphone import talking
 from tests.session.stage import stage
 
@@ -24,7 +24,7 @@ class Book:
         self.records: list[TurnRecord] = []
         self.stopped: list[tuple[int, int]] = []  # (turn, records before it)
 
-    def turn_stopped(self, session_id: str, turn: int) -> None:
+    def turn_stopped(self, session_id: str, turn: int, caller: Caller) -> None:
         self.stopped.append((turn, len(self.records)))
 
     def turn_ended(self, record: TurnRecord) -> None:
@@ -117,7 +117,7 @@ async def test_a_spoken_turn_has_the_moments_of_its_utterance_and_each_draft_its
         await microphone.say(800)
         await scene.until(TurnDone)
     dropped, kept = book.records
-    assert (dropped.status, dropped.is_draft, dropped.turn, dropped.spoken) == ("dropped", True, 1, None)
+    assert (dropped.status, dropped.draft, dropped.turn, dropped.spoken) == ("dropped", 1, 1, None)
     assert dropped.usage.output_tokens > 0
     assert (kept.status, kept.input) == ("completed", "speech")
     spoken = kept.spoken

@@ -94,6 +94,11 @@ ROOMS: dict[str, Room] = {
     "gateway.session": Room(
         2, (*RULES, "gateway.profile", "engine.api", "gateway.listener", "gateway.turn", "gateway.outbox", "gateway.metrics")
     ),
+    "gateway.backlog": Room(2),  # a bounded queue and its thread
+    "gateway.tracing": Room(
+        3, ("engine.api", "gateway.backlog", "gateway.metrics", "gateway.turn")
+    ),  # OpenTelemetry, where it is asked for
+    "gateway.watching": Room(3, ("gateway.metrics", "gateway.tracing", "gateway.turn")),  # who keeps books, as the settings say
     "gateway.logs": Room(3),
     "gateway.tls": Room(3),
     "gateway.transport": Room(3, ("gateway.admission",)),  # uvicorn's protocols with the bounds they lack
@@ -113,6 +118,7 @@ ROOMS: dict[str, Room] = {
             "gateway.transport",
             "gateway.voice_watch",
             "gateway.key_watch",
+            "gateway.watching",
             "engine.build",
             "engine.audio_codecs",  # the threads that encode for clients
         ),
