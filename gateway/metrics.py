@@ -24,8 +24,10 @@ SHORT_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5
 
 InputKind = Literal["text", "speech"]
 PROMISED_FIRST_AUDIO_S = 0.6  # the p99 promise of typed turns
-LLM_FAULTS = ("failed", "not_ready", "stalled", "busy", "context_too_long")
-VOICE_FAULTS = ("failed", "not_ready", "stalled", "busy", "refused", "no_voice", "cut")
+FAULTS = ("failed", "not_ready", "stalled", "busy")  # of any engine; and those of some:
+LLM_FAULTS = (*FAULTS, "context_too_long", "cut", "unreachable", "unreadable")
+VOICE_FAULTS = (*FAULTS, "refused", "no_voice", "cut", "lost", "protocol", "corrupt")
+EAR_FAULTS = (*FAULTS, "refused", "protocol")
 
 
 class Metrics:
@@ -142,7 +144,7 @@ class ListeningMetrics:
         _foresee(self.barge_ins, ("confirmed", "merged", "dismissed"))
         _foresee(self.speculation, ("committed", "changed", "resumed", "cancelled", "failed", "no_headroom"))
         _foresee(self.audio_dropped, ("too_long", "behind"))
-        _foresee(self.ear_errors, ("asr", "end_of_turn"), ("failed", "not_ready", "stalled", "busy", "refused"))
+        _foresee(self.ear_errors, ("asr", "end_of_turn"), EAR_FAULTS)
 
 
 def _histogram(registry: CollectorRegistry, name: str, text: str, labels: tuple[str, ...] = ()) -> Histogram:

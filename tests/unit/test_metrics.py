@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from engine import api
-from gateway.metrics import LLM_FAULTS, VOICE_FAULTS, Metrics
+from gateway.metrics import EAR_FAULTS, LLM_FAULTS, VOICE_FAULTS, Metrics
+
+ENGINE = Path(__file__).parents[2] / "engine"
 
 
 @pytest.fixture
@@ -43,9 +45,16 @@ def test_voices_that_may_step_in_for_each_other_begin_at_zero(registry: Collecto
     assert registry.get_sample_value("stretto_tts_rests_total", {"engine": "piper"}) == 0
 
 
-def test_every_fault_that_an_engine_may_have_is_foreseen() -> None:
-    kinds = {kind.kind for kind in _below(api.EngineError)} | {api.EngineError.kind}
-    assert kinds <= {*LLM_FAULTS, *VOICE_FAULTS}
+@pytest.mark.parametrize(("folder", "foreseen"), [("llm", LLM_FAULTS), ("tts", VOICE_FAULTS), ("asr", EAR_FAULTS)])
+def test_every_fault_that_an_engine_may_have_is_foreseen(folder: str, foreseen: tuple[str, ...]) -> None:
+    found = {kind for path in (ENGINE / folder).rglob("*.py") for kind in kinds_in(path.read_text("utf-8"))}
+    assert found <= set(foreseen)
+
+
+def test_the_kinds_of_all_engines_are_foreseen_by_whom_they_may_befall() -> None:
+    common = kinds_in((ENGINE / "api" / "errors.py").read_text("utf-8"))
+    assert "stalled" in common
+    assert common <= {*LLM_FAULTS, *VOICE_FAULTS}
 
 
 def test_the_version_is_told(registry: CollectorRegistry) -> None:
@@ -55,7 +64,11 @@ def test_the_version_is_told(registry: CollectorRegistry) -> None:
     assert build.labels["version"]
 
 
-def _below(kind: type[api.EngineError]) -> Iterator[type[api.EngineError]]:
-    for one in kind.__subclasses__():
-        yield one
-        yield from _below(one)
+def kinds_in(source: str) -> set[str]:
+    """The `kind` of every class."""
+    assignments = (line for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef) for line in node.body)
+    return {
+        str(line.value.value)
+        for line in assignments
+        if isinstance(line, ast.Assign) and ast.unparse(line.targets[0]) == "kind" and isinstance(line.value, ast.Constant)
+    }
