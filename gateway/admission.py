@@ -5,7 +5,7 @@ Pure counters; the time of `loop.time()` comes in as seconds.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 
 from gateway.errors import Draining, Overloaded, StrettoError
 
@@ -44,21 +44,26 @@ class Admission:
 
 
 class Rate:
-    """A token bucket: `per_s` messages a second, `per_s` at once."""
+    """A token bucket: `per_s` messages a second, `per_s` (and at least one) at once."""
 
     def __init__(self, per_s: float, now: float) -> None:
         self._per_s = per_s
-        self._left = per_s
+        self._left = self._most = max(1.0, per_s)
         self._at = now
 
     def take(self, now: float) -> bool:
         """Whether one more message is within the rate."""
-        self._left = min(self._per_s, self._left + (now - self._at) * self._per_s)
+        self._left = min(self._most, self._left + (now - self._at) * self._per_s)
         self._at = now
         if self._left < 1:
             return False
         self._left -= 1
         return True
+
+    def wait_s(self, now: float) -> float:
+        """Seconds until `take` would say yes."""
+        left = min(self._most, self._left + (now - self._at) * self._per_s)
+        return max(0.0, (1 - left) / self._per_s)
 
 
 class Knocks:
@@ -75,6 +80,51 @@ class Knocks:
         if len(self._rates) > KNOCKERS:
             self._rates.popitem(last=False)
         return rate.take(now)
+
+
+class Guesses:
+    """Wrong keys of each address: after `per_min` at once nothing more is looked at until one more is allowed."""
+
+    def __init__(self, per_min: float) -> None:
+        self._per_min = per_min
+        self._rates: OrderedDict[str, Rate] = OrderedDict()
+
+    def wait_s(self, address: str, now: float) -> float:
+        """Seconds until this address may show a key again; 0: now."""
+        rate = self._rates.get(address)
+        return 0.0 if rate is None else rate.wait_s(now / 60) * 60
+
+    def failed(self, address: str, now: float) -> None:
+        """It showed a wrong one."""
+        rate = self._rates.pop(address, None) or Rate(self._per_min, now / 60)
+        self._rates[address] = rate
+        if len(self._rates) > KNOCKERS:
+            self._rates.popitem(last=False)
+        rate.take(now / 60)
+
+
+class Crowd:
+    """Sockets that each address holds open."""
+
+    def __init__(self, at_most: int) -> None:
+        self._at_most = at_most
+        self._open: Counter[str] = Counter()
+
+    def enter(self, address: str) -> bool:
+        """Whether it may hold one more; it then does."""
+        if self._open[address] >= self._at_most:
+            return False
+        self._open[address] += 1
+        return True
+
+    def leave(self, address: str) -> None:
+        """One is closed."""
+        self._open[address] -= 1
+        if self._open[address] <= 0:
+            del self._open[address]
+
+    def __len__(self) -> int:
+        return self._open.total()
 
 
 class Mistakes:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct, structs
 
 from gateway.config import KeySettings
-from gateway.errors import ForbiddenOrigin, Unauthorized
+from gateway.errors import ForbiddenOrigin, Unauthorized, WrongKey
 
 HASHED = "sha256:"
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -140,7 +140,7 @@ def rights_of(rules: Access, key: str | None, prefix: str) -> Rights:
     digest = hashlib.sha256(key.encode("utf-8", "replace")).digest()
     matches = [hmac.compare_digest(digest, known) for known in rules.key_hashes]  # every key is compared, always
     if not any(matches):
-        raise Unauthorized("The key is not known here.")
+        raise WrongKey("The key is not known here.")
     return rules.key_rights[matches.index(True)]
 
 

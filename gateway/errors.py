@@ -248,6 +248,10 @@ class Unauthorized(ClientError):
     http_status = 401
 
 
+class WrongKey(Unauthorized):
+    """A key or a ticket that is not known: perhaps a guess."""
+
+
 class TicketUsed(Unauthorized):
     """A ticket that has opened its one connection."""
 

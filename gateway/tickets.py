@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta, Struct, structs
 
 from gateway.auth import Rights
-from gateway.errors import BadMessage, ForbiddenOrigin, NotPermitted, RateLimited, TicketExpired, TicketUsed, Unauthorized, UnknownPersona
+from gateway.errors import BadMessage, ForbiddenOrigin, NotPermitted, RateLimited, TicketExpired, TicketUsed, UnknownPersona, WrongKey
 
 PREFIX = "tkt_"
 REALTIME_PREFIX = "ek_"  # as OpenAI's clients know their ephemeral keys
@@ -97,12 +97,12 @@ class Tickets:
     async def read(self, ticket: str, origin: str | None) -> Grant:
         """What a ticket grants to a client from this page (None: no browser); it stays unused.
 
-        Raises `Unauthorized` (never issued here, or long over), `TicketExpired`, `TicketUsed`, `ForbiddenOrigin`.
+        Raises `WrongKey` (never issued here, or long over), `TicketExpired`, `TicketUsed`, `ForbiddenOrigin`.
         """
         name = _name(ticket)
         kept = await self._keeper.find(name)
         if kept is None:
-            raise Unauthorized("The ticket is not known here; expected one that POST /v1/tickets gave out a moment ago.")
+            raise WrongKey("The ticket is not known here; expected one that POST /v1/tickets gave out a moment ago.")
         grant = msgspec.msgpack.decode(kept.data, type=Grant)
         if self._now() >= grant.expires_at:
             raise TicketExpired("The ticket's time is over; ask for a new one.")

@@ -1,8 +1,8 @@
 """The socket under the server: uvicorn's protocols with the bounds they lack, and a listener that does not delay small frames.
 
 Why each override is needed (uvicorn 0.50 to 0.54): no time limit on a half-sent request, none on a peer that does not read its answer or
-our close (such a socket stays for ever), no limit on header bytes, pings and fragments, a 64 KiB write buffer that hides a slow reader, and
-a shutdown that closes every socket at once.
+our close (such a socket stays for ever), no limit on one peer's sockets, on header bytes, pings and fragments, a 64 KiB write buffer that
+hides a slow reader, `X-Forwarded-For` believed from anybody on loopback, and a shutdown that closes every socket at once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIO
 from websockets.frames import Frame
 from websockets.http11 import Request
 
-from gateway.admission import Rate
+from gateway import addresses
+from gateway.admission import Crowd, Rate
 from gateway.config import Settings
 from gateway.errors import CLOSE_POLICY
 
@@ -42,11 +43,41 @@ REALTIME_PATH = "/v1/realtime"
 _TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
 
 
+class Sockets:
+    """Who holds sockets open, before anything is read from them. Our own proxies may hold any number: their clients are counted later."""
+
+    def __init__(self, at_most: int, proxies: addresses.Networks) -> None:
+        self._crowd = Crowd(at_most)
+        self._proxies = proxies
+        self._of: dict[asyncio.BaseTransport, str] = {}
+
+    def opened(self, transport: asyncio.BaseTransport) -> bool:
+        """Whether this one may stay."""
+        peer = transport.get_extra_info("peername")
+        address = addresses.counted(peer[0]) if isinstance(peer, tuple) else ""
+        if not address or addresses.is_trusted(peer[0], self._proxies):
+            return True
+        if not self._crowd.enter(address):
+            return False
+        self._of[transport] = address
+        return True
+
+    def closed(self, transport: asyncio.BaseTransport) -> None:
+        """It is gone."""
+        address = self._of.pop(transport, None)
+        if address is not None:
+            self._crowd.leave(address)
+
+
 class BoundedHttp(HttpToolsProtocol):
     """HTTP with a deadline and a byte limit on each request's headers."""
 
+    sockets: ClassVar[Sockets]
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn narrows it the same way
         super().connection_made(transport)
+        if not self.sockets.opened(transport):
+            transport.abort()
         self._header_bytes = 0
         self._header_timer: asyncio.TimerHandle | None = self.loop.call_later(REQUEST_S, transport.abort)
         self._response_timer: asyncio.TimerHandle | None = None
@@ -85,6 +116,7 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._done_with_headers()
         self._done_with_response()
+        self.sockets.closed(self.transport)
         super().connection_lost(exc)
 
     def _expect_response(self) -> None:
@@ -109,6 +141,7 @@ class PromptWebSocket(WebSocketsSansIOProtocol):
     """
 
     message_bytes: ClassVar[Mapping[str, int]] = {}
+    sockets: ClassVar[Sockets]
     _linger: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -148,6 +181,7 @@ class PromptWebSocket(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._linger is not None:
             self._linger.cancel()
+        self.sockets.closed(self.transport)  # the same transport as before the upgrade
         super().connection_lost(exc)
 
     def _refuse(self, reason: str) -> None:
@@ -199,10 +233,12 @@ def listen(host: str, port: int) -> socket.socket:
 def server(app: Any, settings: Settings, tls: ssl.SSLContext | None) -> DrainedServer:
     """uvicorn as the gateway needs it (Any: an ASGI application)."""
     bounds = {REALTIME_PATH: settings.realtime.message_bytes}
+    sockets = Sockets(settings.server.sockets_per_address, addresses.networks(settings.server.trusted_proxies))
     config = Config(
         app,
-        ws=type("BoundedWebSocket", (PromptWebSocket,), {"message_bytes": bounds}),
-        http=BoundedHttp,
+        ws=type("BoundedWebSocket", (PromptWebSocket,), {"message_bytes": bounds, "sockets": sockets}),
+        http=type("BoundedHttp", (BoundedHttp,), {"sockets": sockets}),
+        proxy_headers=False,  # uvicorn would believe any peer on loopback
         ws_per_message_deflate=False,
         ws_max_size=settings.session.message_bytes,
         ws_ping_interval=PING_S,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Sequence
 
@@ -30,6 +31,7 @@ def check_pairs(settings: Settings) -> None:
     if session.text_bytes >= session.message_bytes:
         raise ConfigError(f"session.text_bytes ({session.text_bytes}) must be smaller than session.message_bytes ({session.message_bytes})")
     _check_keys((*server.keys, *(key.key for key in settings.keys.values())))
+    _check_proxies(server.trusted_proxies)
     _check_waits(settings.endpointing)
     for name, key in settings.keys.items():
         if key.persona and key.persona not in settings.personas:
@@ -56,6 +58,16 @@ def _check_keys(keys: Sequence[str]) -> None:
             raise ConfigError(f"a key in server.keys or [keys] is sha256: and {len(key) - 7} characters; expected 64 hex digits there")
         if key.startswith(_TICKETS):
             raise ConfigError(f"a key in server.keys or [keys] begins like a ticket; expected none of: {', '.join(_TICKETS)}")
+
+
+def _check_proxies(blocks: Sequence[str]) -> None:
+    for block in blocks:
+        try:
+            network = ipaddress.ip_network(block)
+        except ValueError as error:
+            raise ConfigError(f"server.trusted_proxies: {error}; expected addresses or blocks like 10.0.0.0/8") from error
+        if not network.prefixlen:
+            raise ConfigError(f"server.trusted_proxies has {block}: everybody could say who they are; expected your own proxies alone")
 
 
 def _check_waits(waits: EndpointingSettings) -> None:

@@ -35,7 +35,10 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tls_certificate: str = ""
     tls_key: str = ""
     ticket_s: Annotated[float, Meta(ge=1, le=600)] = 60.0
+    trusted_proxies: tuple[str, ...] = ()
     handshakes_per_s: Positive = 500.0
+    sockets_per_address: PositiveInt = 2000
+    failed_keys_per_min: PositiveInt = 60
     drain_s: Positive = 20.0
     debug_stamps: bool = False
 

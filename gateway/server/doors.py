@@ -7,7 +7,9 @@ process lives), `/readyz` (engines accept requests).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
@@ -65,43 +67,44 @@ class Doors:
             grant = await self.entry.recognise(socket, native.KEY_PREFIX)
             if native.SUBPROTOCOL not in socket.scope["subprotocols"]:
                 raise UnsupportedSubprotocol(f"Expected the subprotocol {native.SUBPROTOCOL}.")
-            self._check_room()
-            await self.entry.spend(grant)
+            with self._place(socket):
+                await self.entry.spend(grant)
+                session = self.settings.session
+                await self._serve(socket, native.SUBPROTOCOL, native.NativeCodec(session.message_bytes, session.idle_s), grant.rights)
         except StrettoError as error:
             self.metrics.errors.labels(error.code).inc()
             await _deny(socket, error)
-            return
-        session = self.settings.session
-        await self._serve(socket, native.SUBPROTOCOL, native.NativeCodec(session.message_bytes, session.idle_s), grant.rights)
 
     async def _realtime(self, socket: WebSocket) -> None:
         try:
             grant = await self.entry.recognise(socket, realtime_door.KEY_PREFIX)
             guest = realtime_door.enter(socket, grant, self.settings, can_listen=self.parts.ears is not None)
-            self._check_room()
-            await self.entry.spend(grant)
+            with self._place(socket):
+                await self.entry.spend(grant)
+                await self._serve(socket, guest.subprotocol, guest.codec, guest.rights)
         except StrettoError as error:
             self.metrics.errors.labels(error.code).inc()
             await socket.send_denial_response(realtime_door.refusal(error))
-            return
-        await self._serve(socket, guest.subprotocol, guest.codec, guest.rights)
 
-    def _check_room(self) -> None:
-        """Raises `Overloaded`, `Draining`."""
+    @contextlib.contextmanager
+    def _place(self, socket: WebSocket) -> Iterator[None]:
+        """A place in the house, held from before the ticket is spent. Raises `Overloaded`, `Draining`, `RateLimited`."""
         if (refusal := self.admission.refusal()) is not None:
             self.metrics.refused.labels(refusal.code).inc()
             raise refusal
+        with self.entry.place(socket):
+            self.admission.connected += 1
+            self.metrics.connections.inc()
+            try:
+                yield
+            finally:
+                self.admission.connected -= 1
+                self.metrics.connections.dec()
 
     async def _serve(self, socket: WebSocket, subprotocol: str | None, codec: Codec, rights: auth.Rights) -> None:
-        self.admission.connected += 1
-        self.metrics.connections.inc()
-        try:
-            await socket.accept(subprotocol)
-            trace = socket.headers.get("traceparent", "")
-            await Connection(socket, codec, self.sessions, self.settings.session, self.metrics, self.parts.now, rights, trace).serve()
-        finally:
-            self.admission.connected -= 1
-            self.metrics.connections.dec()
+        await socket.accept(subprotocol)
+        trace = socket.headers.get("traceparent", "")
+        await Connection(socket, codec, self.sessions, self.settings.session, self.metrics, self.parts.now, rights, trace).serve()
 
     async def _explain_realtime(self, request: Request) -> Response:
         """As `_explain`, in OpenAI's form."""

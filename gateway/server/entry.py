@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import secrets
 import time
+from collections.abc import Iterator
 
 from starlette.requests import HTTPConnection
 
-from gateway import auth
-from gateway.admission import Knocks
+from gateway import addresses, auth
+from gateway.admission import Crowd, Guesses, Knocks
 from gateway.codecs import native
 from gateway.config import Settings
-from gateway.errors import RateLimited
+from gateway.errors import RateLimited, WrongKey
 from gateway.metrics import Metrics
 from gateway.tickets import Grant, MemoryKeeper, TicketKeeper, Tickets, is_ticket
 
@@ -23,23 +26,61 @@ class Entry:
         server = settings.server
         self.access = auth.access(server.keys, server.origins, server.hosts, settings.keys)
         self.tickets = Tickets(MemoryKeeper(time.monotonic) if keeper is None else keeper, time.time, lambda: secrets.token_urlsafe(24))
+        self._server = server
         self._metrics = metrics
+        self._proxies = addresses.networks(server.trusted_proxies)
         self._knocks = Knocks(server.handshakes_per_s)
-        self._per_s = server.handshakes_per_s
-
-    def check_rate(self, knock: HTTPConnection) -> None:
-        """Before any key is looked at, wherever an answer tells whether a key is right. Raises `RateLimited`."""
-        address = knock.client.host if knock.client is not None else ""
-        if not self._knocks.take(address, time.monotonic()):
-            self._metrics.refused.labels(RateLimited.code).inc()
-            raise RateLimited(f"More than {self._per_s:g} connections a second from this address.", retry_after_ms=1000)
+        self._guesses = Guesses(server.failed_keys_per_min)
+        self._crowd = Crowd(server.sockets_per_address)
 
     async def recognise(self, knock: HTTPConnection, prefix: str) -> Grant:
         """What whoever knocks may do, by key or by ticket; a ticket stays unused until `spend`. `prefix`: of a key in a subprotocol.
 
         Raises `RateLimited`, `ForbiddenOrigin`, `Unauthorized`, `TicketUsed`, `TicketExpired`.
         """
-        self.check_rate(knock)
+        with self._counting(knock):
+            return await self._recognised(knock, prefix)
+
+    def check_reader(self, request: HTTPConnection) -> auth.Rights:
+        """Whoever asks over HTTP needs a key: a ticket opens a conversation and nothing else. Raises `RateLimited`, `Unauthorized`."""
+        with self._counting(request):
+            return auth.check_key(self.access, request.headers, (), native.KEY_PREFIX)
+
+    @contextlib.contextmanager
+    def place(self, knock: HTTPConnection) -> Iterator[None]:
+        """One of the sockets that a client may hold open. Raises `RateLimited`."""
+        address = self._address(knock)
+        if not self._crowd.enter(address):
+            raise self._refused(f"More than {self._server.sockets_per_address} sockets are open from this address.", 5.0)
+        try:
+            yield
+        finally:
+            self._crowd.leave(address)
+
+    @contextlib.contextmanager
+    def _counting(self, knock: HTTPConnection) -> Iterator[None]:
+        """Bound how often an address comes, and how often with a wrong key, before any key is looked at. Raises `RateLimited`."""
+        address, now = self._address(knock), time.monotonic()
+        if not self._knocks.take(address, now):
+            raise self._refused(f"More than {self._server.handshakes_per_s:g} connections a second from this address.", 1.0)
+        wait_s = self._guesses.wait_s(address, now)
+        if wait_s:
+            raise self._refused("Too many wrong keys from this address.", wait_s)
+        try:
+            yield
+        except WrongKey:
+            self._guesses.failed(address, now)
+            raise
+
+    def _refused(self, fault: str, after_s: float) -> RateLimited:
+        self._metrics.refused.labels(RateLimited.code).inc()
+        return RateLimited(fault, retry_after_ms=math.ceil(after_s * 1000))
+
+    def _address(self, knock: HTTPConnection) -> str:
+        peer = knock.client.host if knock.client is not None else ""
+        return addresses.counted(addresses.client_of(peer, knock.headers.getlist("x-forwarded-for"), self._proxies))
+
+    async def _recognised(self, knock: HTTPConnection, prefix: str) -> Grant:
         headers, offers = knock.headers, knock.scope.get("subprotocols", [])
         origin = headers.get("origin")
         auth.check_origin(self.access, origin, headers.get("host"))
@@ -52,8 +93,3 @@ class Entry:
     async def spend(self, grant: Grant) -> None:
         """The last step before a socket is accepted, so that a full house uses no tickets up. Raises `TicketUsed`."""
         await self.tickets.spend(grant)
-
-    def check_reader(self, request: HTTPConnection) -> auth.Rights:
-        """Whoever asks over HTTP needs a key: a ticket opens a conversation and nothing else. Raises `RateLimited`, `Unauthorized`."""
-        self.check_rate(request)
-        return auth.check_key(self.access, request.headers, (), native.KEY_PREFIX)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from gateway.admission import BAD_MESSAGES, KNOCKERS, Admission, Knocks, Mistakes, Rate
+import pytest
+
+from gateway.admission import BAD_MESSAGES, KNOCKERS, Admission, Crowd, Guesses, Knocks, Mistakes, Rate
 from gateway.errors import Draining, Overloaded
 
 
@@ -61,6 +63,44 @@ def test_knocks_remember_a_bounded_number_of_addresses() -> None:
     for number in range(KNOCKERS):
         knocks.take(str(number), 0.0)
     assert knocks.take("first", 0.0), "forgotten, so it starts anew"
+
+
+def test_a_rate_under_one_a_second_lets_one_through_at_a_time() -> None:
+    rate = Rate(0.5, 0.0)
+    assert [rate.take(at) for at in (0.0, 0.1, 1.9, 2.0, 2.1)] == [True, False, False, True, False]
+
+
+def test_wrong_keys_slow_their_address_down_and_no_other() -> None:
+    guesses = Guesses(3)
+    for _ in range(3):
+        assert guesses.wait_s("a", 0.0) == 0.0
+        guesses.failed("a", 0.0)
+    assert guesses.wait_s("a", 0.0) == pytest.approx(20.0)
+    assert guesses.wait_s("b", 0.0) == 0.0
+    assert guesses.wait_s("a", 15.0) == pytest.approx(5.0)
+    assert guesses.wait_s("a", 20.001) == 0.0
+    guesses.failed("a", 20.001)
+    assert guesses.wait_s("a", 20.001) > 19
+
+
+def test_guesses_remember_a_bounded_number_of_addresses() -> None:
+    guesses = Guesses(1)
+    for number in range(KNOCKERS + 1):
+        guesses.failed(str(number), 0.0)
+    assert guesses.wait_s("0", 0.0) == 0.0
+    assert guesses.wait_s("1", 0.0) > 0
+
+
+def test_an_address_holds_so_many_sockets_and_leaves_nothing_behind() -> None:
+    crowd = Crowd(2)
+    assert [crowd.enter("a") for _ in range(3)] == [True, True, False]
+    assert crowd.enter("b")
+    crowd.leave("a")
+    assert crowd.enter("a")
+    for address in ("a", "a", "b"):
+        crowd.leave(address)
+    assert len(crowd) == 0
+    assert not crowd._open
 
 
 def test_ten_mistakes_in_a_minute_are_too_many() -> None:

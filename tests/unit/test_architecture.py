@@ -40,6 +40,7 @@ RULES = (
     "gateway.auth",
     "gateway.tickets",
     "gateway.quota",
+    "gateway.addresses",
     "gateway.voice_choice",
 )
 PROMISES = ("engine.api", "engine.settings", "engine.observer", "engine.audio")
@@ -74,6 +75,7 @@ ROOMS: dict[str, Room] = {
     "gateway.pacing": Room(1, ("engine.audio",)),
     "gateway.admission": Room(1),
     "gateway.auth": Room(1),
+    "gateway.addresses": Room(1),  # whose address it is, behind which proxies
     "gateway.tickets": Room(1, ("gateway.auth",)),  # a ticket's rights are a key's, narrowed
     "gateway.voice_choice": Room(1, ("engine.api",)),  # which voice speaks a segment of another language
     "gateway.quota": Room(1),  # what each key has used, and what it may
@@ -101,7 +103,7 @@ ROOMS: dict[str, Room] = {
     "gateway.watching": Room(3, ("gateway.metrics", "gateway.tracing", "gateway.turn")),  # who keeps books, as the settings say
     "gateway.logs": Room(3),
     "gateway.tls": Room(3),
-    "gateway.transport": Room(3, ("gateway.admission",)),  # uvicorn's protocols with the bounds they lack
+    "gateway.transport": Room(3, ("gateway.addresses", "gateway.admission")),  # uvicorn's protocols with the bounds they lack
     "gateway.monitor": Room(3, (*RULES, "engine.api", "engine.warm_up", "gateway.metrics")),
     "gateway.realtime_door": Room(3, RULES),  # who may come in by /v1/realtime, before the upgrade
     "gateway.connection": Room(3, (*RULES, "gateway.session", "gateway.sessions", "gateway.outbox", "gateway.metrics")),
