@@ -334,6 +334,12 @@ class SpeechLost(EngineFailed):
     code = "asr_failed"
 
 
+class ReplyLost(EngineFailed):
+    """The process that made a reply is gone; the conversation goes on without the rest of it."""
+
+    code = "reply_lost"
+
+
 class ContextOverflow(EngineFailed):
     """The conversation does not fit into the model's context."""
 

@@ -65,6 +65,10 @@ class Outbox:
         """Number of the newest frame that was taken for sending."""
         return self._seq
 
+    def go_on_after(self, seq: int) -> None:
+        """Number the next frame behind `seq`: earlier ones left from another process and are not here."""
+        self._seq = seq
+
     def put(self, event: ServerEvent) -> None:
         """Queue a frame; one of a dropped turn is forgotten.
 

@@ -31,7 +31,10 @@ class ServerEvent(Struct, frozen=True, kw_only=True, tag_field="type"):
 
 
 class SessionReady(ServerEvent, frozen=True, kw_only=True, tag="session.ready"):
-    """The conversation is open. Has no `seq`. `audio_in`: what is taken from the client's microphone; absent where nobody listens."""
+    """The conversation is open. Has no `seq`. `audio_in`: what is taken from the client's microphone; absent where nobody listens.
+
+    `gap`: another process took the resumed session over; what had left after `last_seq` does not come again, replies under way fail.
+    """
 
     session_id: str
     resume_token: str
@@ -40,6 +43,7 @@ class SessionReady(ServerEvent, frozen=True, kw_only=True, tag="session.ready"):
     audio_out: AudioOut
     voices: tuple[VoiceInfo, ...]
     audio_in: AudioIn | None = None
+    gap: bool | None = None
 
 
 class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.updated"):

@@ -23,6 +23,7 @@ class History:
     def __init__(self) -> None:
         self._items: list[Item] = []
         self.earlier = ""  # told in front of the items, for those that were left out
+        self.n_changes = 0  # counts up, so that whoever saves it knows
         self.kept: Kept | None = None
 
     def __iter__(self) -> Iterator[Item]:
@@ -45,6 +46,7 @@ class History:
             raise DuplicateItem(f"There is already an item {item.item_id!r}.")
         place = len(self._items) if after is None else 0 if after == "root" else self._index(after) + 1
         self._items.insert(place, item)
+        self.n_changes += 1
         if len(self._items) > MAX_ITEMS:
             del self._items[0]
 
@@ -64,11 +66,13 @@ class History:
         if self._items[place].is_left_out:
             self.earlier = ""  # what a client deletes does not live on in a summary
         del self._items[place]
+        self.n_changes += 1
 
     def settle_reply(self, item_id: str, text: str, *, is_final: bool) -> None:
         """Set what a reply came to; one of which nothing was heard leaves no item. Deleted meanwhile: nothing to do."""
         for place, item in enumerate(self._items):
             if item.item_id == item_id:
+                self.n_changes += 1
                 if is_final and not text.strip():
                     del self._items[place]
                 else:
@@ -107,6 +111,7 @@ class History:
         """From now on the model is not told these; `earlier`: what it is told instead of everything that was left out."""
         for item in items:
             item.is_left_out = True
+            self.n_changes += 1
         if earlier is not None:
             self.earlier = earlier
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.session.attachment import Attachment
 from gateway.session.frames import error_frame
+from gateway.session.saving import SavedSession
 from gateway.session.session import Session
 
-__all__ = ["Attachment", "Session", "error_frame"]
+__all__ = ["Attachment", "SavedSession", "Session", "error_frame"]

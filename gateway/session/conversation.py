@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import secrets
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+
+from msgspec import structs
 
 from engine.api import Message, ToolCall
 from gateway.errors import NotAudio, UnknownCall
@@ -161,15 +164,28 @@ class Conversation:
         """Set what the turn's items came to: its raw text up to `raw_end`, less reasoning."""
         if not turn.plan.has_floor:
             return
-        raw = turn.raw_text()
-        may_vanish = is_final and not (self._keeps_silent and raw.strip())
-        for item_id, start, end in turn.items():
-            text = without_reasoning(raw[start : max(start, min(end, raw_end))])
+        may_vanish = is_final and not (self._keeps_silent and turn.raw_text().strip())
+        for item_id, text in _cut(turn, raw_end):
             self.history.settle_reply(item_id, text, is_final=may_vanish)
         if turn.number == self._newest_turn and (kept := turn.kept_ids(raw_end)) is not None:
             self.history.kept = kept
+
+    def as_if_ended(self, live: Iterable[Turn]) -> list[Item]:
+        """The items as they would stand if all replies under way ended now: cut to what was heard, silent ones left out."""
+        cut: dict[str, str] = {}
+        for turn in live:
+            cut.update(_cut(turn, turn.heard_raw_end()))
+        ended = [structs.replace(item, text=cut.get(item.item_id, item.text), is_open=False) for item in self.history]
+        return [item for item in ended if item.kind != "message" or item.text.strip()]
 
     def _remember(self, item_id: str, turn: Turn) -> None:
         self._replies[item_id] = turn
         if len(self._replies) > CUTTABLE:
             self._replies.popitem(last=False)
+
+
+def _cut(turn: Turn, raw_end: int) -> Iterator[tuple[str, str]]:
+    """The items of a turn, and what of them lies before `raw_end`, less reasoning."""
+    raw = turn.raw_text()
+    for item_id, start, end in turn.items():
+        yield item_id, without_reasoning(raw[start : max(start, min(end, raw_end))])

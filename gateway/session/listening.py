@@ -121,6 +121,7 @@ class Listening:
             return
         if wish.language is not None:
             listener.language = _primary(wish.language)
+            self._session.start = structs.replace(self._session.start, language=wish.language)
         listener.listen_by(self._session.profile.turn_detection)
         if wish.endpointing is not None:
             listener.endpoint_by(self._session.profile.endpointing)
@@ -130,6 +131,7 @@ class Listening:
                 listener.hear_as(wish.audio_in)
             except (EngineSetupError, ValueError) as error:
                 raise UnsupportedCodec(f"audio_in {wish.audio_in.codec!r} at {wish.audio_in.rate_hz} Hz is not available here.") from error
+            self.audio_in = wish.audio_in
 
     def puts_off(self, request: RequestReply) -> bool:
         """Whether a reply must wait, because what it is to answer is being read; it is asked for again then."""

@@ -7,7 +7,6 @@ every turn; a barge-in cancels one turn's task and nothing else. Every decision 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from typing import Literal
 
 from msgspec import structs
@@ -46,6 +45,7 @@ from gateway.events import (
 from gateway.history import History
 from gateway.outbox import Outbox
 from gateway.profile import Profile
+from gateway.session.answered import Answered
 from gateway.session.attachment import Attachment
 from gateway.session.conversation import Conversation
 from gateway.session.frames import error_frame
@@ -56,7 +56,6 @@ from gateway.session.refusals import take_turn
 from gateway.turn import Parts, Plan, Progress, SentCall, Turn
 from gateway.turn_state import Action, Event, State
 
-REMEMBERED_IDS = 256  # a client that repeats a message does so right after a reconnect
 MAX_FLOORLESS = 4  # out-of-band replies at once: classifiers and summaries; each one is a model request beside the conversation
 
 _PROGRESS: dict[Progress, Event] = {
@@ -72,6 +71,7 @@ class Session:
     def __init__(self, session_id: str, profile: Profile, start: StartSession, parts: Parts) -> None:
         self.session_id = session_id
         self.profile = profile
+        self.start = start  # how it is listened to is kept up to date, for whoever goes on with it
         self.outbox = Outbox(parts.metrics, parts.now, parts.settings.session.slow_reader_s)
         bounds = Bounds(text_bytes=parts.settings.session.text_bytes, may_instruct=profile.rights.instructions)
         self.conversation = Conversation(parts.rules, bounds, keeps_silent=profile.is_clocked)
@@ -85,7 +85,7 @@ class Session:
         self.is_draining = False
         self._closing = asyncio.Event()
         self.has_spoken = False  # whether the attached client has sent anything since it attached
-        self._seen: OrderedDict[str, None] = OrderedDict()
+        self.answered = Answered()
         self._tasks: asyncio.TaskGroup
         self.conversation.seed(start.history)
         self._listening = Listening(self, start, parts)
@@ -103,7 +103,12 @@ class Session:
     @property
     def is_busy(self) -> bool:
         """Whether a turn is thought of, spoken or played out."""
-        return any(not turn.is_over for turn, _ in self._live.values())
+        return bool(self.live_turns)
+
+    @property
+    def live_turns(self) -> list[Turn]:
+        """Those that are thought of, spoken, played out, or wait for their listener's last word."""
+        return [turn for turn, _ in self._live.values() if not turn.is_over]
 
     @property
     def state(self) -> State:
@@ -159,13 +164,9 @@ class Session:
         if isinstance(event, RequestReply) and self._listening.puts_off(event):
             return
         self.has_spoken = True
-        if event.id is not None and not isinstance(event, Ping):
-            if event.id in self._seen:
-                self.outbox.put(Ack(ref=event.id, repeated=True))
-                return
-            self._seen[event.id] = None
-            if len(self._seen) > REMEMBERED_IDS:
-                self._seen.popitem(last=False)
+        if event.id is not None and not isinstance(event, Ping) and not self.answered.is_new(event.id):
+            self.outbox.put(Ack(ref=event.id, repeated=True))
+            return
         try:
             answer = self._react(event)
         except StrettoError as error:
