@@ -137,7 +137,7 @@ class Connection:
             return None
 
     async def _open(self, start: StartSession) -> tuple[Session, Attachment]:
-        session, attachment, ready = await self._sessions.open(start, self._rights)
+        session, attachment, ready = await self._sessions.open(start, self._rights, may_move=self._codec.can_resume)
         attachment.traceparent = self._traceparent
         try:
             await self._send_frames(self._codec.welcome(structs.replace(ready, ref=start.id), session.profile.described()))

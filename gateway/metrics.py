@@ -100,6 +100,7 @@ class ProcessMetrics:
         self.gpu_used = Gauge("stretto_gpu_memory_used_bytes", "GPU memory in use (NVML)", ("gpu",), registry=registry)
         self.gpu_total = Gauge("stretto_gpu_memory_total_bytes", "GPU memory (NVML)", ("gpu",), registry=registry)
         self.max_sessions = Gauge("stretto_max_sessions", "Sessions that are let in at once", registry=registry)
+        self.store = StoreMetrics(registry)
         refused = "Turns and sessions beyond what their key may use"
         self.quota_refused = _counter(registry, "stretto_quota_refused", refused, ("key", "limit"))
         Gauge("stretto_build_info", "1; which version this is", ("version",), registry=registry).labels(_version()).set(1)
@@ -145,6 +146,17 @@ class ListeningMetrics:
         _foresee(self.speculation, ("committed", "changed", "resumed", "cancelled", "failed", "no_headroom"))
         _foresee(self.audio_dropped, ("too_long", "behind"))
         _foresee(self.ear_errors, ("asr", "end_of_turn"), EAR_FAULTS)
+
+
+class StoreMetrics:
+    """The instruments of a store that several gateways share."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.away = Gauge("stretto_store_away", "1 while the shared session store does not answer", registry=registry)
+        self.errors = _counter(registry, "stretto_store_errors", "Calls of the shared session store that failed", ("call",))
+        self.moved = _counter(registry, "stretto_sessions_moved", "Sessions that came from another gateway, or left to one", ("direction",))
+        _foresee(self.errors, ("claim", "save"))
+        _foresee(self.moved, ("in", "out"))
 
 
 def _histogram(registry: CollectorRegistry, name: str, text: str, labels: tuple[str, ...] = ()) -> Histogram:

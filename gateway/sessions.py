@@ -1,6 +1,7 @@
 """The store of sessions: id -> session, who is attached, when a lost one expires.
 
-Owns every session's task. Sessions live in this process's memory; a client that comes back within `resume_s` finds its own.
+Owns every session's task. Sessions live in this process's memory; a client that comes back within `resume_s` finds its own, or, where
+gateways share a store, what another process saved of it.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from gateway.admission import Admission
 from gateway.auth import FULL_RIGHTS, Rights
 from gateway.errors import Drained, Overloaded, ResumeDenied, StrettoError, Superseded
 from gateway.events import Limits, Resume, SessionReady, StartSession, VoiceInfo
-from gateway.session import Attachment, Session
-from gateway.session_store import Entry, MemoryStore, SessionStore
+from gateway.session import Attachment, SavedSession, Session
+from gateway.session.saving import follows, restored
+from gateway.session_store import Entry, MemoryStore, SessionStore, binding_of, new_token
 from gateway.turn import Parts
+
+Opened = tuple[Session, Attachment, SessionReady]
 
 log = logging.getLogger("stretto.sessions")
 
@@ -52,32 +56,32 @@ class Sessions:
 
     async def run(self) -> None:
         """Own the sessions until `stop`."""
-        async with asyncio.TaskGroup() as tasks:
-            self._tasks = tasks
-            self.started.set()
-            await self._stopping.wait()
-            for entry in self._store.entries():
-                self._end(entry)
+        async with asyncio.TaskGroup() as keeping:
+            saving = keeping.create_task(self._store.run(self._taken_over), name="session store")
+            async with asyncio.TaskGroup() as tasks:
+                self._tasks = tasks
+                self.started.set()
+                await self._stopping.wait()
+                for entry in self._store.entries():
+                    self._end(entry, is_kept=True)
+            await self._store.flush()
+            saving.cancel()
 
     def stop(self) -> None:
         """End every session."""
         self._stopping.set()
 
-    async def open(self, start: StartSession, rights: Rights = FULL_RIGHTS) -> tuple[Session, Attachment, SessionReady]:
-        """A new session for this connection, or the one it wants to resume.
+    async def open(self, start: StartSession, rights: Rights = FULL_RIGHTS, *, may_move: bool = True) -> Opened:
+        """A new session for this connection, or the one it wants to resume. `may_move`: its client can come back on another connection.
 
         Raises what `profile.started` raises, `ResumeDenied`, `Overloaded` when only returning clients find a place, and `Drained`. A
         cancel leaves no session.
         """
         if self.admission.is_draining:  # it came in before the drain began, and asks only now
             raise Drained("The server stops.")
-        if start.resume is not None and (found := self._resume(start.resume)) is not None:
+        if start.resume is not None and (found := await self._resume(start.resume, rights)) is not None:
             return found
-        if self.admission.is_full():
-            self._make_room()
-        if self.admission.is_full():
-            self._parts.metrics.refused.labels("full").inc()
-            raise Overloaded("All places are taken; only clients that resume their session are let in.", retry_after_ms=5000)
+        self._take_place()
         parts = self._parts
         account = parts.quota.of(rights.account)
         if (refusal := account.session_refusal()) is not None:
@@ -88,15 +92,8 @@ class Sessions:
         wish = profile.started(start, parts.settings, parts.voices, rights, encodings=encodings, **able)
         session = Session(f"sess_{secrets.token_hex(8)}", wish, start, self._parts)
         entry = Entry(session)
-        self._store.add(entry)
-        account.n_sessions += 1
-        self._parts.metrics.sessions.set(len(self))
-        self._tasks.create_task(self._own(session), name=session.session_id)
-        try:
-            await session.opened.wait()
-        except BaseException:
-            self._end(entry)
-            raise
+        entry.may_move = may_move
+        await self._begin(entry)
         log.info("session started", extra={"session_id": session.session_id, "output": wish.output, "language": wish.language})
         return session, session.attach(), self._ready(entry, resumed=False)
 
@@ -107,7 +104,7 @@ class Sessions:
             return
         resume_s = self._parts.settings.session.resume_s
         if is_over or entry.is_ending or resume_s == 0 or self.admission.is_draining:
-            self._end(entry)
+            self._end(entry, is_kept=not is_over and self.admission.is_draining)
             return
         self.admission.detached += 1
         entry.expiry = asyncio.get_running_loop().call_later(resume_s, self._end, entry)
@@ -116,7 +113,7 @@ class Sessions:
         """Tell every client that the server stops; those that are away end now."""
         for entry in self._store.entries():
             if entry.session.attachment is None:
-                self._end(entry)
+                self._end(entry, is_kept=True)
             else:
                 entry.session.drain(round(deadline_s * 1000))
 
@@ -126,12 +123,25 @@ class Sessions:
             if entry.session.attachment is not None and (busy_too or not entry.session.is_busy):
                 entry.session.attachment.end(Drained("The server stops."))
 
-    def _resume(self, wish: Resume) -> tuple[Session, Attachment, SessionReady] | None:
+    async def flush(self) -> None:
+        """What other gateways may know of these sessions is up to date when this returns, or their store is away."""
+        await self._store.flush()
+
+    async def _resume(self, wish: Resume, rights: Rights) -> Opened | None:
         """The session to go on with; None where it is gone or the frames asked for are not kept any more."""
+        if self._store.find(wish.session_id) is None:
+            self._take_place()  # before the claim: a session that is claimed and finds no place is lost to all
+        token, binding = new_token(), binding_of(rights)
+        claim = await self._store.claim(wish.session_id, wish.token, token, binding)
         entry = self._store.find(wish.session_id)
+        if isinstance(claim, SavedSession):
+            if entry is None or not entry.opens(wish.token, binding):
+                return await self._take_over(claim, wish, token, entry)
+        elif claim == "denied":
+            raise ResumeDenied("The resume token does not fit this session.")
         if entry is None or entry.is_ending:
             return None
-        if not entry.opens(wish.token):
+        if not entry.opens(wish.token, binding):
             raise ResumeDenied("The resume token does not fit this session.")
         if not entry.session.outbox.rewind(wish.last_seq):
             self._give_up(entry)
@@ -140,6 +150,46 @@ class Sessions:
         entry.renew()
         log.info("session resumed", extra={"session_id": wish.session_id, "last_seq": wish.last_seq})
         return entry.session, entry.session.attach(), self._ready(entry, resumed=True)
+
+    async def _take_over(self, saved: SavedSession, wish: Resume, token: str, stale: Entry | None) -> Opened | None:
+        """Go on with another process's session; None where its client has seen frames that never were. `stale`: ours, from before."""
+        if stale is not None:
+            self._taken_over(stale)
+        if not follows(saved, wish.last_seq):
+            return None
+        entry = Entry(restored(saved, self._parts, wish.last_seq), token, wish.token)
+        await self._begin(entry)
+        self._parts.metrics.process.store.moved.labels("in").inc()
+        log.info("session taken over", extra={"session_id": saved.session_id, "last_seq": wish.last_seq, "saved_seq": saved.last_seq})
+        return entry.session, entry.session.attach(), self._ready(entry, resumed=True, gap=True)
+
+    def _taken_over(self, entry: Entry) -> None:
+        """Another process goes on with this session."""
+        self._parts.metrics.process.store.moved.labels("out").inc()
+        log.info("session left", extra={"session_id": entry.session.session_id})
+        if entry.session.attachment is not None:
+            entry.session.attachment.end(Superseded("Another gateway goes on with this session."))
+        self._end(entry, is_kept=True)
+
+    async def _begin(self, entry: Entry) -> None:
+        """Run the session. A cancel leaves none."""
+        self._store.add(entry)
+        self._parts.quota.of(entry.session.profile.rights.account).n_sessions += 1
+        self._parts.metrics.sessions.set(len(self))
+        self._tasks.create_task(self._own(entry), name=entry.session.session_id)
+        try:
+            await entry.session.opened.wait()
+        except BaseException:
+            self._end(entry)
+            raise
+
+    def _take_place(self) -> None:
+        """Raises `Overloaded`."""
+        if self.admission.is_full():
+            self._make_room()
+        if self.admission.is_full():
+            self._parts.metrics.refused.labels("full").inc()
+            raise Overloaded("All places are taken; only clients that resume their session are let in.", retry_after_ms=5000)
 
     def _make_room(self) -> None:
         """A house full of sessions that somebody opened and left without a word has room for one who comes to talk."""
@@ -153,8 +203,11 @@ class Sessions:
             entry.session.attachment.end(Superseded("The client began a new session instead of this one."))
         self._end(entry)
 
-    def _end(self, entry: Entry) -> None:
+    def _end(self, entry: Entry, *, is_kept: bool = False) -> None:
+        """`is_kept`: here alone; another gateway may go on with it."""
         self._stop_expiry(entry)
+        if not entry.is_ending:
+            entry.is_kept = is_kept
         entry.is_ending = True
         entry.session.close()
 
@@ -165,7 +218,8 @@ class Sessions:
             entry.expiry = None
             self.admission.detached -= 1
 
-    async def _own(self, session: Session) -> None:
+    async def _own(self, entry: Entry) -> None:
+        session = entry.session
         try:
             await session.run()
         except Exception:  # where a session meets its owner: its bug must not end the others
@@ -173,17 +227,19 @@ class Sessions:
             if session.attachment is not None:
                 session.attachment.end(Crashed("The gateway failed on this conversation."))
         finally:
-            self._stop_expiry(self._store.remove(session.session_id))
+            self._stop_expiry(entry)
+            self._store.remove(entry)
             self._parts.quota.of(session.profile.rights.account).n_sessions -= 1
             self._parts.metrics.sessions.set(len(self))
             log.info("session ended", extra={"session_id": session.session_id})
 
-    def _ready(self, entry: Entry, *, resumed: bool) -> SessionReady:
+    def _ready(self, entry: Entry, *, resumed: bool, gap: bool | None = None) -> SessionReady:
         settings = self._parts.settings.session
         return SessionReady(
             session_id=entry.session.session_id,
             resume_token=entry.token,
             resumed=resumed,
+            gap=gap,
             limits=Limits(
                 lead_ms=settings.lead_ms, idle_s=settings.idle_s, message_bytes=settings.message_bytes, text_bytes=settings.text_bytes
             ),

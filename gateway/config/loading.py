@@ -92,7 +92,7 @@ def _explain(message: str, tree: Mapping[str, Any]) -> str:
     got: Any = tree
     for part in section.split("."):
         got = got.get(part) if isinstance(got, Mapping) else None
-    is_secret = section.rpartition(".")[2] in ("key", "keys")
+    is_secret = section.rpartition(".")[2] in ("key", "keys", "store_url")
     return f"{section}: {fault[:1].lower()}{fault[1:]}" + ("" if is_secret else f"; got {got!r}")
 
 

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from collections.abc import Sequence
 
-from gateway.config.tree import EndpointingSettings, Settings
+from gateway.config.tree import EndpointingSettings, SessionSettings, Settings
 
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HASH = re.compile(r"sha256:[0-9a-fA-F]{64}")
@@ -30,6 +30,7 @@ def check_pairs(settings: Settings) -> None:
         raise ConfigError("server.tls_certificate and server.tls_key go together; got only one of them")
     if session.text_bytes >= session.message_bytes:
         raise ConfigError(f"session.text_bytes ({session.text_bytes}) must be smaller than session.message_bytes ({session.message_bytes})")
+    _check_store(session)
     _check_keys((*server.keys, *(key.key for key in settings.keys.values())))
     _check_proxies(server.trusted_proxies)
     _check_waits(settings.endpointing)
@@ -47,6 +48,14 @@ def check_pairs(settings: Settings) -> None:
             f"session.context_tokens ({session.context_tokens}) + turn.max_tokens ({settings.turn.max_tokens}) must fit into "
             f"llm.context_tokens ({settings.llm.context_tokens})"
         )
+
+
+def _check_store(session: SessionSettings) -> None:
+    """No message shows the address: it may hold a password."""
+    if session.store_url and not session.store_url.startswith(("redis://", "rediss://", "unix://")):
+        raise ConfigError("session.store_url begins with another scheme; expected redis://, rediss:// or unix://")
+    if session.store_url and session.resume_s == 0:
+        raise ConfigError("session.store_url is set and session.resume_s is 0, which turns resuming off; expected only one of them")
 
 
 def _check_keys(keys: Sequence[str]) -> None:

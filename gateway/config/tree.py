@@ -54,6 +54,8 @@ class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     handshake_s: Positive = 10.0
     slow_reader_s: Positive = 10.0
     resume_s: Annotated[float, Meta(ge=0)] = 60.0
+    store_url: str = ""
+    store_prefix: Annotated[str, Meta(max_length=64)] = "stretto:"
     lead_ms: Annotated[int, Meta(ge=100, le=10_000)] = 1000
     context_tokens: PositiveInt = 3000
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 
+from engine.api import EngineSetupError
 from engine.audio_codecs.encoders import EncodingRoom
 from engine.build import Engines
 from engine.observer import Observable
@@ -23,6 +24,7 @@ from gateway.profile import persona_prompts
 from gateway.quota import LIMITS, Quota
 from gateway.server.doors import Doors
 from gateway.server.guard import Guard
+from gateway.session_store import SessionStore
 from gateway.sessions import Sessions
 from gateway.speech.markup import rules_from
 from gateway.turn import Parts
@@ -63,7 +65,7 @@ class Gateway:
         voices: object = engines.voices
         if isinstance(voices, Observable):
             voices.observe(VoiceWatch(engines.voices, self.metrics))
-        self.sessions = Sessions(self.parts, self.admission)
+        self.sessions = Sessions(self.parts, self.admission, _shared_store(self.parts))
         doors = Doors(self.parts, engines, self.sessions)
         self.app = Starlette(routes=doors.routes(), middleware=[Middleware(Guard, access=doors.entry.access)])
 
@@ -103,8 +105,25 @@ class Gateway:
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + deadline_s
         while self.sessions.n_busy and loop.time() < ends_at:
+            await self.sessions.flush()  # another gateway may go on with what is dismissed
             self.sessions.dismiss(busy_too=False)
             await asyncio.sleep(TICK_S)
+        await self.sessions.flush()
         self.sessions.dismiss(busy_too=True)
         while self.admission.connected and loop.time() < ends_at + CLOSE_S:
             await asyncio.sleep(TICK_S)
+
+
+def _shared_store(parts: Parts) -> SessionStore | None:
+    """Where other gateways find these sessions; None where they live here alone. Raises `EngineSetupError`."""
+    session = parts.settings.session
+    if not session.store_url:
+        return None
+    try:
+        from gateway.redis_store import RedisStore
+    except ImportError as error:
+        raise EngineSetupError("session.store_url needs the Python package redis; install it: pip install 'stretto[redis]'") from error
+    try:
+        return RedisStore(session.store_url, session.store_prefix, session.resume_s, parts.metrics.process.store, parts.now)
+    except ValueError as error:  # without its message: the address may hold a password
+        raise EngineSetupError("session.store_url is not an address; expected one like redis://:PASSWORD@HOST:6379/0") from error

@@ -45,7 +45,17 @@ RULES = (
 )
 PROMISES = ("engine.api", "engine.settings", "engine.observer", "engine.audio")
 ENGINES = ("engine.llm", "engine.tts", "engine.asr", "engine.vad", "engine.end_of_turn", "engine.fake", "engine.fake_listening")
-TASKS = ("gateway.profile", "gateway.session", "gateway.sessions", "gateway.turn", "gateway.outbox", "gateway.listener", "gateway.speaker")
+TASKS = (
+    "gateway.profile",
+    "gateway.session",
+    "gateway.sessions",
+    "gateway.session_store",
+    "gateway.redis_store",
+    "gateway.turn",
+    "gateway.outbox",
+    "gateway.listener",
+    "gateway.speaker",
+)
 
 ROOMS: dict[str, Room] = {
     "gateway": Room(0),
@@ -91,7 +101,8 @@ ROOMS: dict[str, Room] = {
     "gateway.turn": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.speaker", "gateway.metrics", "gateway.outbox")),
     "gateway.outbox": Room(2, ("gateway.metrics",)),
     # owns the sessions' tasks, so that one that crashes ends alone
-    "gateway.session_store": Room(2, ("gateway.session",)),
+    "gateway.session_store": Room(2, ("gateway.session", "gateway.auth")),
+    "gateway.redis_store": Room(2, ("gateway.session", "gateway.session_store", "gateway.metrics")),  # the store that gateways share
     "gateway.sessions": Room(2, (*RULES, "gateway.profile", "gateway.session", "gateway.session_store", "gateway.turn", "gateway.metrics")),
     "gateway.session": Room(
         2, (*RULES, "gateway.profile", "engine.api", "gateway.listener", "gateway.turn", "gateway.outbox", "gateway.metrics")
