@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from engine.api import EngineError, Health, LanguageModel, Style, Synthesizer
-from engine.warm_up import warm_personas
+from engine.api import EngineError, Health, Style, Synthesizer
 from gateway.admission import Admission
 from gateway.events import AudioOut
 from gateway.metrics import Metrics
@@ -43,16 +42,6 @@ async def watch_engines(
             log.warning("engines ready" if is_ready else "engines not ready", extra={"health": _details(health())})
         admission.is_ready = is_ready
         metrics.ready.set(is_ready)
-        await asyncio.sleep(TICK_S)
-
-
-async def keep_warm(model: LanguageModel, admission: Admission, personas: Sequence[str]) -> None:
-    """Read the personas into the engine's prefix cache at start and after each of its restarts. Runs until cancelled."""
-    was_ready = False
-    while True:
-        if admission.is_ready and not was_ready:
-            await warm_personas(model, personas)
-        was_ready = admission.is_ready
         await asyncio.sleep(TICK_S)
 
 

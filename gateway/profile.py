@@ -176,10 +176,11 @@ def default_voice(voices: Sequence[Voice], language: str) -> str:
     return next((voice.id for voice in (*own, *able, *voices)), "")
 
 
-def persona_prompts(settings: Settings, rules: MarkupRules) -> tuple[str, ...]:
-    """What the model is told by sessions that ask for nothing, and by each persona: worth keeping in its prefix cache."""
+def persona_prompts(settings: Settings, rules: MarkupRules, templates: Sequence[str] = ()) -> tuple[str, ...]:
+    """What the model is told by sessions that ask for nothing, by each persona, and by clients that give one of these templates."""
     prompts = []
-    for persona in (Persona(instructions=settings.instructions), *settings.personas.values()):
+    own = (Persona(instructions=text) for text in templates)
+    for persona in (Persona(instructions=settings.instructions), *settings.personas.values(), *own):
         language = persona.language or settings.language
         prompts.append(_told(persona.instructions, rules, language, emotion=settings.speech.emotion))
     return tuple(prompts)

@@ -79,13 +79,17 @@ class Sampling(Struct, frozen=True, kw_only=True):
 
 
 class Generation(Struct, frozen=True, kw_only=True):
-    """One request. `priority`: lower runs earlier (0 real turn, 10 draft, 20 warm-up). `cache_salt`: whose prefix cache; None is shared."""
+    """One request. `priority`: lower runs earlier (0 real turn, 10 draft, 20 warm-up). `cache_salt`: whose prefix cache; None is shared.
+
+    `place`: which of the model's `places` is to answer; None: its conversation's own.
+    """
 
     request_id: str
     prompt: Prompt
     sampling: Sampling = Sampling()
     priority: int = 0
     cache_salt: str | None = None
+    place: int | None = None
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -93,12 +97,13 @@ class Facts(Struct, frozen=True, kw_only=True):
 
     `takes_tools`: it is told of tools, and its calls are understood. `keeps_prefixes`: every prompt that it has read stays in a cache
     by its prefix, for whoever begins alike. `isolates`: nothing that was read with one `cache_salt` serves, and so betrays itself to,
-    requests with another.
+    requests with another. `places`: how many engines answer, each with a cache of its own; a conversation stays with one of them.
     """
 
     takes_tools: bool = True
     keeps_prefixes: bool = False
     isolates: bool = False
+    places: int = 1
 
 
 class LanguageModel(Protocol):

@@ -70,6 +70,14 @@ class HistorySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     summary_s: Annotated[float, Meta(gt=0, le=120)] = 20.0
 
 
+class WarmUpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is kept in the engine's prefix cache beside the personas, how often it is read again, and with how many replies on their way."""
+
+    instructions: tuple[str, ...] = ()
+    every_s: Annotated[float, Meta(ge=0, le=3600)] = 60.0
+    max_replies: PositiveInt = 8
+
+
 class TurnSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One reply's bounds."""
 
@@ -215,6 +223,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     server: ServerSettings = ServerSettings()
     session: SessionSettings = SessionSettings()
     history: HistorySettings = HistorySettings()
+    warm_up: WarmUpSettings = WarmUpSettings()
     turn: TurnSettings = TurnSettings()
     speech: SpeechSettings = SpeechSettings()
     llm: LlmSettings = LlmSettings()

@@ -17,10 +17,10 @@ from engine.build import Engines
 from engine.observer import Observable
 from gateway.admission import Admission
 from gateway.config import Settings
+from gateway.heartbeat import Heartbeat
 from gateway.key_watch import KeyWatch
 from gateway.metrics import Metrics
-from gateway.monitor import keep_phrases, keep_warm, watch_engines, watch_gpu, watch_loop
-from gateway.profile import persona_prompts
+from gateway.monitor import keep_phrases, watch_engines, watch_gpu, watch_loop
 from gateway.quota import LIMITS, Quota
 from gateway.server.doors import Doors
 from gateway.server.guard import Guard
@@ -72,7 +72,6 @@ class Gateway:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Engines started, sessions owned, monitors on; everything stopped in reverse. Raises `EngineSetupError`."""
-        personas = persona_prompts(self.settings, self.parts.rules)
         with contextlib.closing(self.encoding):  # after the last turn
             async with self.watching.running(), self.engines.running(), asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.sessions.run(), name="sessions")
@@ -85,7 +84,7 @@ class Gateway:
                         name="engine monitor",
                     ),
                     tasks.create_task(watch_gpu(self.metrics), name="gpu monitor"),
-                    tasks.create_task(keep_warm(self.engines.model, self.admission, personas), name="warm-up"),
+                    tasks.create_task(Heartbeat(self.parts, self.admission).run(), name="heartbeat"),
                     tasks.create_task(keep_phrases(self.engines.voices, self.settings.tts.voice, self.settings.language), name="phrases"),
                 ]
                 self.admission.is_ready = self.engines.is_ready

@@ -13,11 +13,12 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from engine.api import EngineError, FinishReason, Generation, Sampling
+from engine.warm_up import PRIORITY
 from gateway.history import Item, without_reasoning
 from gateway.history.summary import asking, read, told
 from gateway.session.items import caption
 from gateway.session.planning import budget
-from gateway.session.warming import PRIORITY, Warming
+from gateway.session.warming import Warming
 from gateway.turn import Parts
 from gateway.turn_state import State
 
@@ -35,7 +36,7 @@ class Upkeep:
 
     def __init__(self, session: Session, parts: Parts, *, is_spoken: bool) -> None:
         self._session, self._parts, self._is_spoken = session, parts, is_spoken
-        self._warming = Warming(session.session_id, parts, lambda: session.plan(session.profile))
+        self._warming = Warming(parts, lambda: session.plan(session.profile))
         self._tasks: asyncio.TaskGroup | None = None
         self._summing: asyncio.Task[None] | None = None
 

@@ -6,10 +6,10 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from engine.api import EngineError, Generation, Sampling
+from engine.api import EngineError
+from engine.warm_up import warm
 from gateway.turn import Parts, Plan
 
-PRIORITY = 20  # behind replies and drafts
 PATIENCE_S = 10.0  # gives up quietly: nobody waits for it
 
 log = logging.getLogger("stretto.session.warming")
@@ -18,9 +18,9 @@ log = logging.getLogger("stretto.session.warming")
 class Warming:
     """`plan` says what the next turn would be told. `run` needs a task of its own."""
 
-    def __init__(self, session_id: str, parts: Parts, plan: Callable[[], Plan]) -> None:
-        self._request_id = f"{session_id}-warm-up"
+    def __init__(self, parts: Parts, plan: Callable[[], Plan]) -> None:
         self._parts, self._plan = parts, plan
+        self._n_asked = 0
         self._asked_s = float("-inf")
 
     def touch(self) -> None:
@@ -38,20 +38,21 @@ class Warming:
 
     async def run(self) -> None:
         """Ask for one token. A cancel aborts the request."""
-        plan, model = self._plan(), self._parts.model
+        plan, metrics = self._plan(), self._parts.metrics
+        self._n_asked += 1
+        outcome = "failed"
         try:
             async with asyncio.timeout(PATIENCE_S):
-                prompt = await model.render(plan.messages, plan.tools, plan.kept)
-                wanted = Generation(
-                    request_id=self._request_id,
-                    prompt=prompt,
-                    sampling=Sampling(max_tokens=1),
-                    priority=PRIORITY,
+                n_new = await warm(
+                    self._parts.model,
+                    plan.messages,
+                    f"{plan.session_id}-warm{self._n_asked}",
+                    tools=plan.tools,
+                    kept=plan.kept,
                     cache_salt=plan.cache_salt,
                 )
-                async for _ in model.generate(wanted):
-                    pass
+            metrics.tokens.labels("warm_up").inc(n_new)
+            outcome = "done"
         except (EngineError, TimeoutError) as error:
-            log.debug("warm-up failed", extra={"request_id": self._request_id, "detail": str(error)})
-        finally:
-            model.cancel(self._request_id)
+            log.debug("warm-up failed", extra={"session_id": plan.session_id, "detail": str(error)})
+        metrics.prompts.warm_ups.labels("conversation", outcome).inc()

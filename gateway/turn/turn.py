@@ -40,7 +40,7 @@ class Turn:
         self.is_stopped = False
         self.is_sent = False
         self.is_superseded = False
-        self.request_id = f"{plan.session_id}-{plan.number}" + (f"-draft{plan.draft}" if plan.draft else "")
+        self.request_id = f"{plan.session_id}-{plan.number}" + (f".draft{plan.draft}" if plan.draft else "")
         self._marks = Marks(parts.now())
         self._parts = parts
         self._gate = Gate(outbox, is_open=not plan.draft)

@@ -64,6 +64,22 @@ async def test_speech_pauses_the_reply_at_once_and_words_stop_it() -> None:
         assert not scene.of(PlayoutResumed)
 
 
+async def test_after_an_interruption_the_cut_prompt_is_read_ahead_while_the_user_speaks() -> None:
+    settings = {**QUICK, "turn": {"heard_wait_s": 0.5}, "speculation": {"enabled": False}}
+    async with talking(("Tell me a lot.", "Stop it now please."), (LONG, "Fine."), settings=settings) as (scene, microphone):
+        await microphone.say(800)
+        await scene.until(AudioFrame, n=20)
+        await microphone.say(3000)
+        await scene.until(TurnDone, 2)
+        assert [request.priority for request in scene.model.requests] == [20, 0, 20, 0], "warmed at both beginnings"
+        cut = scene.model.requests[2].prompt.messages
+        assert cut[-1].role == "assistant"
+        assert cut[-1].text
+        assert LONG.startswith(cut[-1].text)
+        assert scene.model.requests[3].prompt.messages[: len(cut)] == cut, "the next turn's prompt begins with what was warmed"
+        assert scene.parts.metrics.prompts.warm_ups.labels("conversation", "done")._value.get() == 2
+
+
 @pytest.mark.parametrize("text", ["Mhm.", "uh-huh", "Right.", "嗯", "对", ""])
 async def test_a_backchannel_or_cough_pauses_and_the_reply_plays_on(text: str) -> None:
     async with talking(("Tell me a lot.", text), (LONG,), settings=QUICK) as (scene, microphone):

@@ -105,7 +105,17 @@ ROOMS: dict[str, Room] = {
     "gateway.redis_store": Room(2, ("gateway.session", "gateway.session_store", "gateway.metrics")),  # the store that gateways share
     "gateway.sessions": Room(2, (*RULES, "gateway.profile", "gateway.session", "gateway.session_store", "gateway.turn", "gateway.metrics")),
     "gateway.session": Room(
-        2, (*RULES, "gateway.profile", "engine.api", "gateway.listener", "gateway.turn", "gateway.outbox", "gateway.metrics")
+        2,
+        (
+            *RULES,
+            "gateway.profile",
+            "engine.api",
+            "engine.warm_up",  # reads a conversation's prompt ahead, as the heartbeat does a persona's
+            "gateway.listener",
+            "gateway.turn",
+            "gateway.outbox",
+            "gateway.metrics",
+        ),
     ),
     "gateway.backlog": Room(2),  # a bounded queue and its thread
     "gateway.tracing": Room(
@@ -115,7 +125,9 @@ ROOMS: dict[str, Room] = {
     "gateway.logs": Room(3),
     "gateway.tls": Room(3),
     "gateway.transport": Room(3, ("gateway.addresses", "gateway.admission")),  # uvicorn's protocols with the bounds they lack
-    "gateway.monitor": Room(3, (*RULES, "engine.api", "engine.warm_up", "gateway.metrics")),
+    "gateway.monitor": Room(3, (*RULES, "engine.api", "gateway.metrics")),
+    # reads what conversations begin with, beside the turns
+    "gateway.heartbeat": Room(3, (*RULES, "engine.api", "engine.warm_up", "gateway.profile", "gateway.turn", "gateway.metrics")),
     "gateway.realtime_door": Room(3, RULES),  # who may come in by /v1/realtime, before the upgrade
     "gateway.connection": Room(3, (*RULES, "gateway.session", "gateway.sessions", "gateway.outbox", "gateway.metrics")),
     "gateway.server": Room(
@@ -127,6 +139,7 @@ ROOMS: dict[str, Room] = {
             "gateway.metrics",
             "gateway.connection",
             "gateway.realtime_door",
+            "gateway.heartbeat",
             "gateway.monitor",
             "gateway.transport",
             "gateway.voice_watch",

@@ -282,6 +282,22 @@ async def test_a_conversation_stays_with_its_server() -> None:
         assert sum(len(server.requests) > 0 for server in servers) >= 2
 
 
+async def test_a_named_place_is_asked_and_no_other_one() -> None:
+    async with served(3) as (chat, servers):
+        assert chat.facts.places == 3
+        prompt = await chat.render(HELLO, (), None)
+        for place in (0, 1, 2):
+            wanted = Generation(request_id="warm-1", prompt=prompt, place=place)
+            async with aclosing(chat.generate(wanted)) as stream:
+                assert [delta async for delta in stream]
+        assert [len(server.requests) for server in servers] == [1, 1, 1]
+        servers[1].script.extend([Answer(status=500, pieces=(b"x",))] * 2)
+        with pytest.raises(EngineNotReady):
+            async with aclosing(chat.generate(Generation(request_id="warm-2", prompt=prompt, place=1))) as stream:
+                await anext(stream)
+        assert [len(server.requests) for server in servers] == [1, 3, 1], "it is not read into another's cache instead"
+
+
 async def test_a_server_that_comes_back_is_found_again() -> None:
     async with served() as (chat, [server]):
         server.script.append(Answer(status=500, pieces=(b"x",)))

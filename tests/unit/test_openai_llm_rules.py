@@ -188,6 +188,7 @@ def test_a_conversation_belongs_to_one_server_and_few_move_when_one_goes() -> No
 def test_the_session_is_what_stands_before_the_turns_number() -> None:
     assert session_of("sess-12-ab-7") == "sess-12-ab"
     assert session_of("warm") == "warm"
+    assert session_of("sess_a-3.draft2") == session_of("sess_a-warm1") == session_of("sess_a-summary") == "sess_a"
 
 
 def test_a_server_that_failed_comes_last_until_its_pause_is_over() -> None:

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from engine.api import EngineError, Message
+from engine.api import Message
 from engine.fake import ScriptedModel
 from engine.gpus import Gpus, read_gpus
 from engine.vllm_args import plan
 from engine.vllm_args.fit import GIB
 from engine.vllm_args.machine import Gpu
 from engine.vllm_check import Remark, inspect
-from engine.warm_up import PRIORITY, warm, warm_personas
+from engine.warm_up import PRIORITY, warm
 
 CONFIG = {
     "num_hidden_layers": 28,
@@ -191,19 +191,4 @@ async def test_a_warm_up_takes_one_token_and_stands_last() -> None:
     assert await warm(model, messages, "w2") < 20
     assert {generation.priority for generation in model.requests} == {PRIORITY}
     assert {generation.sampling.max_tokens for generation in model.requests} == {1}
-    await model.close()
-
-
-@pytest.mark.virtual
-async def test_personas_are_warmed_once_each_and_a_failure_is_passed_over() -> None:
-    class Picky(ScriptedModel):
-        async def render(self, messages: Any, tools: Any, kept: Any) -> Any:
-            if messages[0].text == "bad":
-                raise EngineError("no")
-            return await super().render(messages, tools, kept)
-
-    model = Picky(["Hello."])
-    await model.start()
-    assert await warm_personas(model, ["one", "bad", "two", "one"]) == 2
-    assert len(model.requests) == 2
     await model.close()

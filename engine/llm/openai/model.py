@@ -54,7 +54,7 @@ class OpenAiModel:
     def facts(self) -> Facts:
         """Tools as far as anyone knows: the server says otherwise when it is asked."""
         is_vllm = self._settings.dialect == "vllm"
-        return Facts(keeps_prefixes=is_vllm, isolates=is_vllm)
+        return Facts(keeps_prefixes=is_vllm, isolates=is_vllm, places=len(self._settings.endpoints))
 
     @property
     def n_open(self) -> int:
@@ -119,7 +119,7 @@ class OpenAiModel:
         body = body_of(generation, self._model, self._settings.dialect, self._settings.extra)
         failure: EngineError | None = None
         n_sent = 0
-        for connection in self._candidates(generation.request_id):
+        for connection in self._candidates(generation):
             if n_sent == _SENT or (failure is not None and not _may_retry(failure, is_alone=len(self._connections) == 1)):
                 break
             has_begun = False
@@ -140,9 +140,12 @@ class OpenAiModel:
         assert failure is not None, "there is at least one candidate"
         raise failure
 
-    def _candidates(self, request_id: str) -> Iterator[Connection]:
-        """The conversation's own server first, the others behind it; a lone server twice."""
-        ordered = self._standing.candidates(session_of(request_id), asyncio.get_running_loop().time())
+    def _candidates(self, generation: Generation) -> Iterator[Connection]:
+        """The conversation's own server first, the others behind it; a lone server twice. One that was named: it alone."""
+        if generation.place is not None:
+            ordered = [self._settings.endpoints[generation.place]]
+        else:
+            ordered = self._standing.candidates(session_of(generation.request_id), asyncio.get_running_loop().time())
         for endpoint in ordered if len(ordered) > 1 else ordered * 2:
             if (connection := self._connections.get(endpoint)) is not None:
                 yield connection
