@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SERVE ?=
 
-.PHONY: serve test load lint ray docs setup setup-dev clean
+.PHONY: serve test load leaks lint ray docs setup setup-dev clean
 serve: $(VENV)/.serve  ## environment, engines, weights, then gateway and page on http://localhost:8080
 	@$(BIN)/stretto fetch
 	@exec $(BIN)/stretto serve $(SERVE)
@@ -14,6 +14,9 @@ test: setup-dev  ## lint, types, and every test that this machine can run
 
 load: setup-dev  ## half a minute of load with scripted engines: interruptions, lost lines, a full house, a drain; limits are counts
 	@scripts/load.sh
+
+leaks: setup-dev  ## 500 conversations, half of them dropped in mid-turn: files, tasks, threads back, memory flat (a minute)
+	@$(BIN)/python -m tests.load.leak_check --cycles 500
 
 lint: setup-dev
 	$(BIN)/ruff check .

@@ -18,7 +18,7 @@ from engine.api import EngineError, EngineNotReady, Health, Transcript, Transcri
 from engine.audio import bytes_to_ms, peak
 from engine.voice_stream import FRAME_BYTES, VoiceStream
 
-N_RECORDS = 1000
+N_RECORDS = 64
 LOUD = 0.01  # of full scale: the scripted voice hums at 0.25, silence is zero
 _RATE_HZ = 16_000
 _PIECE = re.compile(r"\S+\s*")

@@ -1,0 +1,79 @@
+"""What a change costs or saves: two gateways side by side, one of another commit and one of this tree, under the same load at once.
+
+    python -m tests.load.compare main~1
+    python -m tests.load.compare main~1 -n 100 --seconds 60
+
+CPU seconds for each audio frame sent (scripted engines, pcm16, frames of 100 ms), and their ratio: what else runs on the machine meets both
+alike. The clients are this tree's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from gateway.bench.own_gateway import own_gateway
+from gateway.load.command import OWN_SETTINGS
+from gateway.load.load import Load, Order
+from gateway.load.plan import Plan
+from gateway.load.report import Report
+
+ROOT = Path(__file__).parents[2]
+COMMAND = (sys.executable, "-P", "-m", "gateway", "serve", "--engines", "fake", "--port", "0", "--host", "127.0.0.1")
+SETTLE_S = 8.0
+
+
+async def loaded(tree: Path, plan: Plan) -> Report:
+    """The report of a gateway of that tree."""
+    settings = OWN_SETTINGS | {"PYTHONPATH": str(tree), "STRETTO_SESSION__MAX_SESSIONS": str(plan.most + 8)}
+    async with own_gateway(plan.most, COMMAND, settings) as own:
+        order = Order(plan=plan, url=own.url, key=None, tls=None, engines="fake", n_crews=1, pid=own.pid, own=own)
+        return await Load(order).run()
+
+
+def cpu_us_per_frame(report: Report) -> float:
+    """Of the measured window, in microseconds."""
+    (window,) = report.windows
+    assert window.gateway.cpu is not None, "a process on this machine is read in /proc"
+    return window.gateway.cpu * (window.until_s - window.from_s) * 1e6 / window.counts["audio_frames"]
+
+
+async def both(other: Path, plan: Plan) -> tuple[Report, Report]:
+    """At once."""
+    async with asyncio.TaskGroup() as tasks:
+        first = tasks.create_task(loaded(other, plan), name="other")
+        second = tasks.create_task(loaded(ROOT, plan), name="this")
+    return first.result(), second.result()
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("ref", help="the other commit")
+    parser.add_argument("-n", type=int, default=50, help="guests of each gateway (default 50)")
+    parser.add_argument("--seconds", type=float, default=30.0, help="of measuring (default 30)")
+    args = parser.parse_args()
+    plan = Plan(steps=(args.n,), step_s=SETTLE_S + args.seconds, settle_s=SETTLE_S, think_s=0.5)
+    with tempfile.TemporaryDirectory() as folder:
+        other = Path(folder) / "tree"
+        subprocess.run(["git", "-C", ROOT, "worktree", "add", "--quiet", "--detach", other, args.ref], check=True)
+        try:
+            before, after = asyncio.run(both(other, plan))
+        finally:
+            subprocess.run(["git", "-C", ROOT, "worktree", "remove", "--force", other], check=True)
+    print(f"{args.n} guests each, {args.seconds:.0f} s, load average {os.getloadavg()[0]:.1f}")
+    for name, report in ((args.ref, before), ("this tree", after)):
+        (window,) = report.windows
+        own, n = window.times.get("own_first_audio"), window.counts["audio_frames"]
+        share = "-" if own is None else f"{own.p50:.2f} / {own.p99:.2f} ms"
+        print(f"{name:<12} {cpu_us_per_frame(report):7.1f} us of CPU an audio frame ({n}); chunk -> first audio p50 / p99 {share}")
+    print(f"ratio {cpu_us_per_frame(after) / cpu_us_per_frame(before):.3f}")
+
+
+if __name__ == "__main__":
+    main()
