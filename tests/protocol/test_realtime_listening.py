@@ -118,7 +118,8 @@ async def test_server_vad_hears_commits_and_answers_in_order() -> None:
         assert done["usage"]["seconds"] == pytest.approx(1.2, abs=0.1)
         assert client.of(order[0])[0]["audio_start_ms"] <= 32
         client.send("conversation.item.retrieve", item_id=item_ids.pop())
-        assert (await client.until("conversation.item.retrieved"))["item"]["content"][0]["text"] == "What is down there?"
+        (part,) = (await client.until("conversation.item.retrieved"))["item"]["content"]
+        assert part == {"type": "input_audio", "transcript": "What is down there?"}, "agents-realtime takes its history from here"
 
 
 @pytest.mark.parametrize("kind", ["server_vad", "semantic_vad"])
@@ -207,6 +208,17 @@ async def test_a_silence_behind_a_response_triggers_another_one() -> None:
         assert (response["status"], response["output"][0]["content"][0]["transcript"]) == ("completed", "Are you still there?")
         await asyncio.sleep(60)
         assert len(client.of(order[0])) == 1
+
+
+async def test_updates_right_behind_one_another_keep_what_each_asked_for() -> None:
+    """openai-agents sends a second one before it has read the answer to the first."""
+    async with talking(["Hello."]) as (client, _):
+        update(client, transcription={"model": "whisper-1"}, turn_detection={"type": "server_vad", "create_response": False})
+        client.send("session.update", session={"type": "realtime", "tracing": "auto"})
+        update(client, format={"type": "audio/pcmu"})
+        heard = (await client.until("session.updated", 3))["session"]["audio"]["input"]
+        assert (heard["transcription"], heard["format"]) == ({"model": "whisper-1"}, {"type": "audio/pcmu"})
+        assert heard["turn_detection"]["create_response"] is False
 
 
 async def test_a_format_that_changes_in_mid_stream_keeps_the_clock() -> None:

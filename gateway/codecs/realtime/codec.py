@@ -208,7 +208,7 @@ class RealtimeCodec:
             case SessionUpdated():
                 self._settings = event
                 if asked is not None and asked.heard is not None:
-                    self._hearing.shown = asked.heard
+                    self._hearing.shown = self._hearing.shown | asked.heard
                 yield {"type": "session.updated", "session": self._session()}
             case ItemAdded() if asked is not None and asked.item is not None:
                 item = asked.item | {"id": event.item_id}
@@ -233,7 +233,7 @@ class RealtimeCodec:
     def _on_speech(self, event: ServerEvent) -> Iterator[Json]:
         for told in self._hearing.tell(event, next(reversed(self._items), None)):
             if told["type"] == "conversation.item.added":
-                self._show(told["item"]["id"], None)
+                self._show(told["item"]["id"], "audio")
             yield told
 
     def _on_started(self, event: TurnStarted) -> Iterator[Json]:

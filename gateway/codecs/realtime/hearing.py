@@ -60,11 +60,11 @@ class Hearing:
         return self.shown | {"turn_detection": None if detection is None else _numbers(detection, numbers)}
 
     def read(self, session: Fields) -> tuple[Wishes, Json]:
-        """What a `session.update` asks of the microphone, as fields of UpdateSession, and `shown` once it is in force. Raises `Fault`."""
+        """What a `session.update` asks of the microphone, as fields of UpdateSession, and what of `shown` it changes. Raises `Fault`."""
         audio = session.object("audio")
         given = Fields({}, "session.audio.input") if audio is None else audio.object("input") or Fields({}, "session.audio.input")
         wishes: Wishes = {}
-        shown = dict(self.shown)
+        shown: Json = {}
         if not self.is_available:
             return wishes, shown
         for place, prefix in ((session, "input_audio_"), (given, "")):

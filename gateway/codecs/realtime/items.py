@@ -42,14 +42,15 @@ def read_input(fields: Fields) -> ItemInfo:
 
 
 def write_item(info: ItemInfo, modality: Literal["audio", "text"] | None) -> Json:
-    """An item that is complete; `modality`: how an assistant's message was said."""
+    """An item that is complete; `modality`: how a message was said. What a user said has no sound to give back, only its words."""
     if info.kind == "call":
         return function_call(info.item_id, info.call_id or "", info.name or "", info.text, "completed")
     if info.kind == "result":
         return _shell(info.item_id, "function_call_output") | {"call_id": info.call_id, "output": info.text}
     if info.role == "assistant":
         return message(info.item_id, "completed", info.text, modality or "text")
-    return _shell(info.item_id, "message") | {"role": info.role, "content": [{"type": "input_text", "text": info.text}]}
+    part = {"type": "input_audio", "transcript": info.text} if modality == "audio" else {"type": "input_text", "text": info.text}
+    return _shell(info.item_id, "message") | {"role": info.role, "content": [part]}
 
 
 def message(item_id: str | None, status: str, text: str | None, modality: Literal["audio", "text"]) -> Json:

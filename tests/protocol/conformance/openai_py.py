@@ -1,5 +1,6 @@
-"""The `openai` SDK for Python as a user writes it; run by the clients' own interpreter: `openai_py.py BASE_URL KEY`.
+"""The `openai` SDK for Python as a user writes it.
 
+Run by the clients' own interpreter: `openai_py.py BASE_URL KEY` in writing, with `QUESTION.wav INTERRUPTION.wav` behind it by voice.
 Prints one JSON line per scenario: what the conversation came to, every event that arrived, and where one does not fit the SDK's types.
 """
 
@@ -9,6 +10,7 @@ import asyncio
 import base64
 import json
 import sys
+import wave
 from typing import Any
 
 from openai import AsyncOpenAI  # type: ignore[import-not-found, unused-ignore]  # in the clients' environment
@@ -23,6 +25,7 @@ TOOL = {
     "description": "Weather of a city.",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }
+WAVS = sys.argv[3:5]
 ADAPTER = TypeAdapter(RealtimeServerEvent)
 
 
@@ -56,6 +59,13 @@ class Talk:
             event = await self.next()
             n -= event.type == kind
         return event
+
+    async def speak(self, wav: str) -> None:
+        """Append a recording in pieces of 100 ms, four times as fast as it was spoken."""
+        with wave.open(wav) as recording:
+            while piece := recording.readframes(2400):
+                await self.connection.input_audio_buffer.append(audio=base64.b64encode(piece).decode())
+                await asyncio.sleep(0.025)
 
     async def ask(self, text: str, response: Sdk = None) -> None:
         content = [{"type": "input_text", "text": text}]
@@ -114,6 +124,25 @@ async def out_of_band(talk: Talk) -> Sdk:
     return done.response
 
 
+async def spoken(talk: Talk) -> Sdk:
+    """A question by voice, its answer talked over, and the answer to that."""
+    detection = {"type": "server_vad", "silence_duration_ms": 300}
+    hears = {"turn_detection": detection, "transcription": {"model": "whisper-1"}}
+    await talk.connection.session.update(session={"type": "realtime", "audio": {"input": hears}})
+    await talk.until("session.updated")
+    await talk.speak(WAVS[0])
+    await talk.until("input_audio_buffer.committed")
+    await talk.until("conversation.item.input_audio_transcription.completed")
+    await talk.until("response.output_audio.delta", 8)
+    await talk.speak(WAVS[1])
+    stopped = (await talk.until("response.done")).response
+    assert (stopped.status, stopped.status_details.reason) == ("cancelled", "turn_detected"), stopped
+    await talk.connection.conversation.item.truncate(item_id=stopped.output[0].id, content_index=0, audio_end_ms=400)
+    await talk.until("conversation.item.truncated")
+    talk.text = ""
+    return (await talk.until("response.done")).response
+
+
 async def fault(talk: Talk) -> Sdk:
     await talk.connection.response.cancel(event_id="mine")
     error = await talk.until("error")
@@ -123,7 +152,7 @@ async def fault(talk: Talk) -> Sdk:
 
 async def main(base_url: str, key: str) -> None:
     client = AsyncOpenAI(api_key=key, base_url=base_url, websocket_base_url=base_url.replace("http", "ws", 1))
-    for scenario in (text, audio, tool, cancel, out_of_band, fault):
+    for scenario in (spoken,) if WAVS else (text, audio, tool, cancel, out_of_band, fault):
         async with client.realtime.connect(model="gpt-realtime") as connection:
             talk = Talk(connection)
             await talk.until("session.created")

@@ -10,18 +10,29 @@ import json
 import os
 import shutil
 import subprocess
+import wave
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.fake import hum
 from tests.protocol.order_rules import OrderRules
 from tests.running import Running, gateway
 
 ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent
 PYTHON = ROOT / ".venv-clients/bin/python"
+HEARD = ["Please talk at length.", "Hello there, that will do."]
+QUICK = {"STRETTO_KEYS": "secret", "STRETTO_FAKE__TTFT_MS": "20", "STRETTO_FAKE__ITL_MS": "5"}
+EARS = {
+    "STRETTO_ASR__ENGINE": "fake",
+    "STRETTO_LISTEN__VAD": "fake",
+    "STRETTO_LISTEN__END_OF_TURN": "fake",
+    "STRETTO_HEARING__PARTIAL_MS": "300",
+    "STRETTO_FAKE__HEARD": json.dumps(HEARD),
+}
 TOLD = {
     "text": "Hello there. Nice to meet you.",
     "audio": "Hello there. Nice to meet you.",
@@ -35,9 +46,28 @@ pytestmark = pytest.mark.timeout(180)
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    quick = {"STRETTO_KEYS": "secret", "STRETTO_FAKE__TTFT_MS": "20", "STRETTO_FAKE__ITL_MS": "5"}
-    with gateway(quick, module="tests.doubles.scripted_gateway") as started:
+    with gateway(QUICK, module="tests.doubles.scripted_gateway") as started:
         yield started
+
+
+@pytest.fixture(scope="module")
+def listening() -> Iterator[Running]:
+    with gateway(QUICK | EARS, module="tests.doubles.scripted_gateway") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def wavs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A question and an interruption: the voice's hum, 24 kHz."""
+    folder = tmp_path_factory.mktemp("spoken")
+    paths = [folder / "question.wav", folder / "interruption.wav"]
+    for path, length_ms in zip(paths, (1200, 1500), strict=True):
+        with wave.open(str(path), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(24_000)
+            file.writeframes(hum("fake-en", 24_000, 0, length_ms))
+    return list(map(str, paths))
 
 
 def missing(what: str) -> None:
@@ -72,6 +102,30 @@ def check_order(outcome: Outcome) -> None:
     rules = OrderRules()
     for event in outcome["events"]:
         rules.check(event)
+
+
+def check_spoken(outcome: Outcome) -> None:
+    """A spoken question, its answer talked over, and the answer to that."""
+    events = outcome["events"]
+
+    def of(kind: str) -> list[Outcome]:
+        return [event for event in events if event["type"] == kind]
+
+    transcripts = of("conversation.item.input_audio_transcription.completed")
+    assert [event["transcript"] for event in transcripts] == HEARD
+    assert outcome.get("heard", HEARD) == HEARD, "as the SDK's own history has it"
+    for kind in ("speech_started", "speech_stopped", "committed"):
+        found = of(f"input_audio_buffer.{kind}")
+        assert [event["item_id"] for event in found] == [event["item_id"] for event in transcripts], kind
+    stopped, answered = (event["response"] for event in of("response.done"))
+    assert (stopped["status"], stopped["status_details"]["reason"]) == ("cancelled", "turn_detected")
+    assert answered["status"] == "completed"
+    assert answered["output"][0]["content"][0]["transcript"] == outcome["text"] == TOLD["audio"]
+    kinds = [event["type"] for event in events]
+    barge_in = len(kinds) - 1 - kinds[::-1].index("input_audio_buffer.speech_started")
+    assert "response.output_audio.delta" not in kinds[barge_in : kinds.index("response.done")]
+    assert len(of("conversation.item.truncated")) == 1
+    assert 0 < of("conversation.item.truncated")[0]["audio_end_ms"] < 6000
 
 
 def check_conversations(found: dict[str, Outcome]) -> None:
@@ -123,6 +177,31 @@ def test_openai_agents_for_node(running: Running) -> None:
     check_conversations(found)
     assert found["tool"]["calls"] == ["Paris"]
     assert not [event for outcome in found.values() for event in outcome["demoted"]]
+
+
+@pytest.mark.parametrize(
+    ("client", "does_play"),
+    [("openai_py.py", False), ("agents_py.py", True), ("openai.mjs", False), ("agents.mjs", True)],
+)
+def test_a_spoken_question_its_answer_talked_over_and_the_answer_to_that(
+    listening: Running, wavs: list[str], client: str, does_play: bool
+) -> None:
+    url = f"ws://127.0.0.1:{listening.port}/v1/realtime?model=gpt-realtime"
+    match client:
+        case "openai_py.py":
+            found = python_client(client, f"{listening.http_url}/v1", "secret", *wavs)
+        case "agents_py.py":
+            found = python_client(client, url, "secret", *wavs)
+        case "openai.mjs":
+            found = node_client(client, "openai", str(listening.port), "secret", *wavs)
+        case _:
+            found = node_client(client, "@openai/agents-realtime", url, "secret", *wavs)
+    outcome = found["spoken"]
+    assert not outcome["faults"]
+    assert not outcome.get("demoted")
+    assert not does_play or "audio_interrupted" in outcome["seen"], "its player was stopped by the second utterance"
+    check_order(outcome)
+    check_spoken(outcome)
 
 
 def test_a_wrong_key_is_refused_as_these_clients_expect(running: Running) -> None:

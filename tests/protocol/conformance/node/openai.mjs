@@ -1,10 +1,12 @@
-// npm `openai` as a user writes it: node openai.mjs PORT KEY. Prints one JSON line per scenario.
+// npm `openai` as a user writes it: node openai.mjs PORT KEY in writing, with QUESTION.wav INTERRUPTION.wav behind it by voice. Prints one JSON line per scenario.
 // The SDK builds wss: addresses only; a plain socket comes from `createConnection`, as its `ws` options allow.
+import { readFile } from "node:fs/promises";
 import net from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 import OpenAI from "openai";
 import { OpenAIRealtimeWS } from "openai/realtime/ws";
 
-const [port, key] = process.argv.slice(2);
+const [port, key, question, interruption] = process.argv.slice(2);
 const TOOL = {
   type: "function",
   name: "get_weather",
@@ -36,6 +38,15 @@ class Talk {
       const found = this.events.filter((event) => event.type === type);
       if (found.length >= n) return found[n - 1];
       await new Promise((resolve) => (this.waiting = resolve));
+    }
+  }
+
+  /** Append a recording in pieces of 100 ms, four times as fast as it was spoken. */
+  async speak(wav) {
+    const pcm = (await readFile(wav)).subarray(44);
+    for (let at = 0; at < pcm.length; at += 4800) {
+      this.realtime.send({ type: "input_audio_buffer.append", audio: pcm.subarray(at, at + 4800).toString("base64") });
+      await sleep(25);
     }
   }
 
@@ -79,6 +90,22 @@ const SCENARIOS = {
     await talk.until("conversation.item.truncated");
     return done;
   },
+  async spoken(talk) {
+    const turn_detection = { type: "server_vad", silence_duration_ms: 300 };
+    const input = { turn_detection, transcription: { model: "whisper-1" } };
+    talk.realtime.send({ type: "session.update", session: { type: "realtime", audio: { input } } });
+    await talk.until("session.updated");
+    await talk.speak(question);
+    await talk.until("conversation.item.input_audio_transcription.completed");
+    await talk.until("response.output_audio.delta", 8);
+    await talk.speak(interruption);
+    const stopped = await talk.until("response.done");
+    const item_id = stopped.response.output[0].id;
+    talk.text = "";
+    talk.realtime.send({ type: "conversation.item.truncate", item_id, content_index: 0, audio_end_ms: 400 });
+    await talk.until("conversation.item.truncated");
+    return talk.until("response.done", 2);
+  },
   async out_of_band(talk) {
     talk.ask("Talk at length.");
     await talk.until("response.output_audio.delta");
@@ -94,6 +121,7 @@ const SCENARIOS = {
 };
 
 for (const [scenario, play] of Object.entries(SCENARIOS)) {
+  if ((scenario === "spoken") !== Boolean(question)) continue;
   const talk = new Talk();
   await new Promise((resolve, reject) => {
     talk.realtime.socket.on("open", resolve);
