@@ -27,7 +27,7 @@ class Rights(Struct, frozen=True, kw_only=True):
 
     `holder`: which key it is, without telling the key; "" where no keys are configured. `user`: who a ticket was made for.
     `cache_salt`: keeps their prompts apart in the engine's prefix cache, where their key is isolated.
-    `name`: as in [keys.NAME]; "" for the keys of `server.keys`.
+    `name`: as in [keys.NAME]; "" for the keys of `server.keys`. `capture`: their conversations are kept.
     """
 
     persona: str = ""
@@ -37,6 +37,7 @@ class Rights(Struct, frozen=True, kw_only=True):
     user: str = ""
     cache_salt: str | None = None
     name: str = ""
+    capture: bool = False
 
     @property
     def account(self) -> str:
@@ -68,8 +69,14 @@ def access(keys: Iterable[str], origins: Iterable[str], hosts: Iterable[str], bo
     """The rules from settings: keys that may do everything, and named keys with their own rights."""
     rights = [(digest_of(key), FULL_RIGHTS) for key in keys]
     for name, named in (bounded or {}).items():
-        salt = cache_salt(named)
-        own = Rights(persona=named.persona, instructions=named.instructions, tools=named.tools, cache_salt=salt, name=name)
+        own = Rights(
+            persona=named.persona,
+            instructions=named.instructions,
+            tools=named.tools,
+            cache_salt=cache_salt(named),
+            name=name,
+            capture=named.capture,
+        )
         rights.append((digest_of(named.key), own))
     return Access(
         key_hashes=tuple(digest for digest, _ in rights),

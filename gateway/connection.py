@@ -13,8 +13,10 @@ from collections.abc import Callable
 from msgspec import structs
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from gateway import capture
 from gateway.admission import Mistakes, Rate
 from gateway.auth import FULL_RIGHTS, Rights
+from gateway.capture import Capture, Captures
 from gateway.codecs import Codec, Frame
 from gateway.config import SessionSettings
 from gateway.errors import (
@@ -62,11 +64,14 @@ class Connection:
         now: Callable[[], float],
         rights: Rights = FULL_RIGHTS,
         traceparent: str = "",
+        captures: Captures | None = None,
     ) -> None:
         self._socket = socket
         self._codec = codec
         self._rights = rights
         self._traceparent = traceparent
+        self._captures = captures
+        self._capture: Capture | None = None
         self._sessions = sessions
         self._settings = settings
         self._metrics = metrics
@@ -96,6 +101,8 @@ class Connection:
                 is_over = isinstance(reason, Idle | Crashed | TooManyErrors | WrongFrameKind)
                 await self._close(reason)
         finally:
+            if self._capture is not None:
+                self._capture.note("gone")
             self._sessions.lose(session, attachment, is_over=is_over or not self._codec.can_resume)
 
     async def _converse(self, session: Session, attachment: Attachment) -> None:
@@ -137,8 +144,12 @@ class Connection:
             return None
 
     async def _open(self, start: StartSession) -> tuple[Session, Attachment]:
+        is_kept = capture.is_wanted(self._captures, start, self._rights)
         session, attachment, ready = await self._sessions.open(start, self._rights, may_move=self._codec.can_resume)
         attachment.traceparent = self._traceparent
+        if is_kept and self._captures is not None:
+            ready = structs.replace(ready, captured=True)
+            self._capture = self._captures.of(start, ready, self._rights)
         try:
             await self._send_frames(self._codec.welcome(structs.replace(ready, ref=start.id), session.profile.described()))
         except BaseException:
@@ -150,6 +161,8 @@ class Connection:
     async def _read(self, session: Session) -> None:
         while True:
             for event in await self._receive(session):
+                if self._capture is not None:
+                    self._capture.received(event)
                 session.receive(event)
 
     async def _receive(self, session: Session | None = None) -> list[ClientEvent]:
@@ -194,6 +207,8 @@ class Connection:
         """Send the session's frames while this connection serves it; the frames of a newer one are not ours to take."""
         while not attachment.ended.done():
             seq, event = await session.outbox.next()
+            if self._capture is not None:
+                self._capture.sent(event, seq)
             await self._send(event, seq)
 
     async def _tell(self, error: StrettoError, ref: str | None = None) -> None:

@@ -125,7 +125,9 @@ class WatchingMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.traces = _counter(registry, "stretto_traces", "Turns by what became of their trace", ("outcome",))
+        self.captures = _counter(registry, "stretto_captures", "Kept conversations by what became of them", ("outcome",))
         _foresee(self.traces, ("sent", "dropped", "failed"))
+        _foresee(self.captures, ("begun", "full", "line_dropped", "deleted"))
 
 
 class ListeningMetrics:

@@ -7,32 +7,32 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+from gateway.capture import Captures
 from gateway.config import Settings
 from gateway.metrics import Metrics
 from gateway.turn import TurnWatcher
 
 
-class Keeper(TurnWatcher, Protocol):
-    """Keeps books of turns until it is closed."""
+class Keeper(Protocol):
+    """Has work to finish at the end."""
 
     def close(self) -> None:
         """Finish what is left, within a deadline of its own; blocks as long."""
 
 
 class Watching:
-    """Nothing is imported or begun for what is off. Raises `ConfigError`."""
+    """`watchers`: who is told of every turn. Nothing is begun for what is off. Raises `ConfigError`."""
 
     def __init__(self, settings: Settings, metrics: Metrics, now: Callable[[], float]) -> None:
-        self._keepers: list[Keeper] = []
+        self.watchers: tuple[TurnWatcher, ...] = ()
+        self.captures = Captures(settings.capture, metrics, now) if settings.capture.folder else None
+        self._keepers: list[Keeper] = [self.captures] if self.captures is not None else []
         if settings.tracing.endpoint:
             from gateway.tracing import Tracer
 
-            self._keepers.append(Tracer(settings.tracing, metrics, now))
-
-    @property
-    def watchers(self) -> tuple[TurnWatcher, ...]:
-        """Who is told of every turn."""
-        return tuple(self._keepers)
+            tracer = Tracer(settings.tracing, metrics, now)
+            self.watchers += (tracer,)
+            self._keepers.append(tracer)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -6,7 +6,7 @@ export const KEY_PREFIX = "stretto-key."; // offered beside the subprotocol by b
 export const TICKET_PREFIX = "stretto-ticket.";
 
 export const CLIENT_EVENTS = freeze({
-  "session.start": "id? persona? instructions? language? voice? history? output? audio_in? audio_out? speed? turn_detection? allow_barge_in? emotion? tools? tool_flow? playout? user? resume?",
+  "session.start": "id? persona? instructions? language? voice? history? output? audio_in? audio_out? speed? turn_detection? allow_barge_in? emotion? tools? tool_flow? playout? user? capture? resume?",
   "session.update": "id? instructions? language? voice? output? allow_barge_in? turn_detection? endpointing? audio_in? audio_out? speed? auto_reply? tools? tool_choice? max_tokens? temperature?",
   "text": "id? text",
   "say": "id? text",
@@ -26,7 +26,7 @@ export const CLIENT_EVENTS = freeze({
 });
 
 export const SERVER_EVENTS = freeze({
-  "session.ready": "ref? session_id resume_token resumed limits audio_out voices audio_in? gap?",
+  "session.ready": "ref? session_id resume_token resumed limits audio_out voices audio_in? gap? captured?",
   "session.updated": "ref? instructions language voice output allow_barge_in turn_detection? tools? tool_choice? max_tokens? temperature? audio_out? speed? endpointing?",
   "item.added": "ref? item_id after?",
   "item": "ref? item",

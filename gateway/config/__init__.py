@@ -23,12 +23,13 @@ from gateway.config.tree import (
     SpeechSettings,
     TurnSettings,
 )
-from gateway.config.watching import TracingSettings
+from gateway.config.watching import CaptureSettings, TracingSettings
 
 __all__ = [
     "LOOPBACK",
     "BackendSettings",
     "BargeInSettings",
+    "CaptureSettings",
     "ConfigError",
     "EndpointingSettings",
     "HearingSettings",

@@ -34,6 +34,7 @@ def check_pairs(settings: Settings) -> None:
     _check_keys((*server.keys, *(key.key for key in settings.keys.values())))
     _check_proxies(server.trusted_proxies)
     _check_waits(settings.endpointing)
+    _check_capture(settings)
     for name, key in settings.keys.items():
         if key.persona and key.persona not in settings.personas:
             known = ", ".join(sorted(settings.personas)) or "none is configured"
@@ -77,6 +78,16 @@ def _check_proxies(blocks: Sequence[str]) -> None:
             raise ConfigError(f"server.trusted_proxies: {error}; expected addresses or blocks like 10.0.0.0/8") from error
         if not network.prefixlen:
             raise ConfigError(f"server.trusted_proxies has {block}: everybody could say who they are; expected your own proxies alone")
+
+
+def _check_capture(settings: Settings) -> None:
+    capture = settings.capture
+    if capture.file_bytes > capture.folder_bytes:
+        raise ConfigError(f"capture.file_bytes ({capture.file_bytes}) must not be above capture.folder_bytes ({capture.folder_bytes})")
+    keys = [name for name, key in settings.keys.items() if key.capture]
+    if not capture.folder and (capture.all or capture.on_request or keys):
+        wish = f"keys.{keys[0]}.capture" if keys else "capture.all" if capture.all else "capture.on_request"
+        raise ConfigError(f"{wish} is true and capture.folder is empty; expected a folder for the conversations")
 
 
 def _check_waits(waits: EndpointingSettings) -> None:

@@ -15,7 +15,7 @@ from engine.settings import (
     LlmSettings,
     TtsSettings,
 )
-from gateway.config.watching import TracingSettings
+from gateway.config.watching import CaptureSettings, TracingSettings
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -123,7 +123,8 @@ class Persona(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class KeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A bearer key with rights of its own. `persona`: its clients speak as this one; `instructions`, `tools`: whether they may give theirs.
 
-    `isolate`: their prompts share the engine's prefix cache with nobody else's. The others are what they may use, 0 without a bound.
+    `isolate`: their prompts share the engine's prefix cache with nobody else's. `capture`: their conversations are kept where there is
+    a folder for it. The others are what they may use, 0 without a bound.
     """
 
     key: Annotated[str, Meta(min_length=1)]
@@ -131,6 +132,7 @@ class KeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     instructions: bool = True
     tools: bool = True
     isolate: bool = False
+    capture: bool = False
     sessions: Limit = 0
     turns_per_min: Limit = 0
     tokens_per_h: Limit = 0
@@ -238,6 +240,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     barge_in: BargeInSettings = BargeInSettings()
     speculation: SpeculationSettings = SpeculationSettings()
     tracing: TracingSettings = TracingSettings()
+    capture: CaptureSettings = CaptureSettings()
     personas: dict[str, Persona] = {}
     keys: dict[str, KeySettings] = {}
     backends: dict[str, BackendSettings] = {}

@@ -13,3 +13,15 @@ class TracingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     endpoint: str = ""
     share: Annotated[float, Meta(ge=0, le=1)] = 1.0
     service: str = "stretto"
+
+
+class CaptureSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Conversations kept in files, words and all."""
+
+    folder: str = ""
+    all: bool = False
+    on_request: bool = False
+    audio: bool = False
+    file_bytes: Annotated[int, Meta(ge=4096)] = 8 * 1024 * 1024
+    folder_bytes: Annotated[int, Meta(ge=4096)] = 512 * 1024 * 1024
+    keep_h: Annotated[float, Meta(gt=0)] = 168.0

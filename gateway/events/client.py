@@ -38,6 +38,7 @@ class StartSession(ClientEvent, frozen=True, kw_only=True, tag="session.start"):
     tool_flow: Literal["same_turn", "next_turn"] = "same_turn"
     playout: Literal["reported", "clock"] = "reported"
     user: str | None = None
+    capture: bool | None = None
     resume: Resume | None = None
 
 

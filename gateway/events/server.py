@@ -34,6 +34,7 @@ class SessionReady(ServerEvent, frozen=True, kw_only=True, tag="session.ready"):
     """The conversation is open. Has no `seq`. `audio_in`: what is taken from the client's microphone; absent where nobody listens.
 
     `gap`: another process took the resumed session over; what had left after `last_seq` does not come again, replies under way fail.
+    `captured`: the conversation is kept, word for word.
     """
 
     session_id: str
@@ -44,6 +45,7 @@ class SessionReady(ServerEvent, frozen=True, kw_only=True, tag="session.ready"):
     voices: tuple[VoiceInfo, ...]
     audio_in: AudioIn | None = None
     gap: bool | None = None
+    captured: bool | None = None
 
 
 class SessionUpdated(ServerEvent, frozen=True, kw_only=True, tag="session.updated"):

@@ -21,6 +21,7 @@ from starlette.websockets import WebSocket
 
 from engine.build import Engines
 from gateway import auth, realtime_door, transport
+from gateway.capture import Captures
 from gateway.codecs import Codec, native
 from gateway.connection import Connection
 from gateway.errors import StrettoError, UnsupportedSubprotocol
@@ -38,12 +39,15 @@ WEB = next(folder for folder in (_PACKAGE / "web", _PACKAGE.parent / "web") if f
 class Doors:
     """Everything that a client can ask of this process."""
 
-    def __init__(self, parts: Parts, engines: Engines, sessions: Sessions, keeper: TicketKeeper | None = None) -> None:
+    def __init__(
+        self, parts: Parts, engines: Engines, sessions: Sessions, keeper: TicketKeeper | None = None, captures: Captures | None = None
+    ) -> None:
         self.parts = parts
         self.settings = parts.settings
         self.metrics = parts.metrics
         self.engines = engines
         self.sessions = sessions
+        self.captures = captures
         self.admission = sessions.admission
         self.entry = Entry(self.settings, self.metrics, keeper)
 
@@ -103,8 +107,17 @@ class Doors:
 
     async def _serve(self, socket: WebSocket, subprotocol: str | None, codec: Codec, rights: auth.Rights) -> None:
         await socket.accept(subprotocol)
-        trace = socket.headers.get("traceparent", "")
-        await Connection(socket, codec, self.sessions, self.settings.session, self.metrics, self.parts.now, rights, trace).serve()
+        await Connection(
+            socket,
+            codec,
+            self.sessions,
+            self.settings.session,
+            self.metrics,
+            self.parts.now,
+            rights,
+            socket.headers.get("traceparent", ""),
+            self.captures,
+        ).serve()
 
     async def _explain_realtime(self, request: Request) -> Response:
         """As `_explain`, in OpenAI's form."""

@@ -66,7 +66,7 @@ class Gateway:
         if isinstance(voices, Observable):
             voices.observe(VoiceWatch(engines.voices, self.metrics))
         self.sessions = Sessions(self.parts, self.admission, _shared_store(self.parts))
-        doors = Doors(self.parts, engines, self.sessions)
+        doors = Doors(self.parts, engines, self.sessions, captures=self.watching.captures)
         self.app = Starlette(routes=doors.routes(), middleware=[Middleware(Guard, access=doors.entry.access)])
 
     @contextlib.asynccontextmanager

@@ -117,11 +117,14 @@ ROOMS: dict[str, Room] = {
             "gateway.metrics",
         ),
     ),
+    "gateway.capture": Room(2, ("gateway.auth", "gateway.backlog", "gateway.metrics")),  # conversations in files
     "gateway.backlog": Room(2),  # a bounded queue and its thread
     "gateway.tracing": Room(
         3, ("engine.api", "gateway.backlog", "gateway.metrics", "gateway.turn")
     ),  # OpenTelemetry, where it is asked for
-    "gateway.watching": Room(3, ("gateway.metrics", "gateway.tracing", "gateway.turn")),  # who keeps books, as the settings say
+    "gateway.watching": Room(
+        3, ("gateway.capture", "gateway.metrics", "gateway.tracing", "gateway.turn")
+    ),  # who keeps books, as the settings say
     "gateway.logs": Room(3),
     "gateway.tls": Room(3),
     "gateway.transport": Room(3, ("gateway.addresses", "gateway.admission")),  # uvicorn's protocols with the bounds they lack
@@ -129,7 +132,7 @@ ROOMS: dict[str, Room] = {
     # reads what conversations begin with, beside the turns
     "gateway.heartbeat": Room(3, (*RULES, "engine.api", "engine.warm_up", "gateway.profile", "gateway.turn", "gateway.metrics")),
     "gateway.realtime_door": Room(3, RULES),  # who may come in by /v1/realtime, before the upgrade
-    "gateway.connection": Room(3, (*RULES, "gateway.session", "gateway.sessions", "gateway.outbox", "gateway.metrics")),
+    "gateway.connection": Room(3, (*RULES, "gateway.capture", "gateway.session", "gateway.sessions", "gateway.outbox", "gateway.metrics")),
     "gateway.server": Room(
         3,
         (
@@ -144,6 +147,7 @@ ROOMS: dict[str, Room] = {
             "gateway.transport",
             "gateway.voice_watch",
             "gateway.key_watch",
+            "gateway.capture",
             "gateway.watching",
             "engine.build",
             "engine.audio_codecs",  # the threads that encode for clients
