@@ -249,7 +249,7 @@ class Session:
             self._interrupt(live[0], "cancel")
         elif self.profile.is_clocked and (self.floor is None or self.floor.is_sent):
             raise UnknownTurn("No reply is on its way.")
-        elif self._state is State.LISTENING and self.is_busy:
+        elif self._state is State.LISTENING and any(turn.plan.has_floor for turn in self.live_turns):
             self._interrupt_all("cancel")
         else:
             self.apply(Event.CANCELLED, "cancel")

@@ -207,3 +207,13 @@ async def test_items_are_shown_as_the_client_may_see_them() -> None:
         scene.send(RetrieveItem(id="g", item_id=scene.of(TurnStarted)[0].reply_id or ""))
         await scene.until(ErrorRaised)
         assert scene.of(ErrorRaised)[0].code == "unknown_item"
+
+
+async def test_a_cancel_that_names_no_turn_means_no_reply_beside_the_conversation() -> None:
+    async with stage(("A long answer for nobody's ears. " * 9,)) as scene:
+        scene.send(RequestReply(id="r", conversation="none", output="text"))
+        await scene.until(TextDelta)
+        scene.send(Cancel(id="c"))
+        done = await scene.until(TurnDone)
+        assert done.status == "completed"
+        assert [(error.code, error.ref) for error in scene.of(ErrorRaised)] == [("unknown_turn", "c")]
