@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
-from engine.api import Generation, Kept, LanguageModel, Message, Sampling
+from engine.api import Generation, Kept, LanguageModel, Message, Sampling, Usage
 
 PRIORITY = 20  # real turns are 0, drafts 10
 
@@ -34,9 +34,11 @@ async def warm(
         cache_salt=cache_salt,
         place=place,
     )
+    usage = Usage()
     try:
         async with aclosing(model.generate(generation)) as deltas:
-            usages = [delta.usage async for delta in deltas if delta.usage is not None]
+            async for delta in deltas:
+                usage = delta.usage or usage
     finally:
         model.cancel(request_id)
-    return sum(usage.prompt_tokens - usage.cached_tokens for usage in usages)
+    return usage.prompt_tokens - usage.cached_tokens

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
-from gateway.events import InterruptReason, Timeline, TurnStatus
+from gateway.events import InterruptReason, Timeline, TurnStatus, UsageInfo
 
 # Dense to one second, because that is where people feel the difference (vLLM's own buckets start at 0.3 s).
 LATENCY_BUCKETS_S = (
@@ -51,7 +51,9 @@ class Metrics:
         self.segments = counter("stretto_segments", "Segments by why they were cut and how they end", ("cut", "ends", "language"))
         self.turns = counter("stretto_turns", "Turns by how they ended", ("status",))
         self.abandoned = counter("stretto_turns_abandoned", "Turns stopped before their first audio", ("stage",))
-        self.promise_missed = counter("stretto_turns_late", "Turns whose first audio (or abandonment) came after the promise", ("input",))
+        self.promise_missed = counter(
+            "stretto_turns_late", "Turns whose first audio, or abandonment, came after the promise or never", ("input",)
+        )
         self.interruptions = counter("stretto_interruptions", "Replies stopped before their end", ("kind",))
         self.refused = counter("stretto_admission_refused", "Connections refused", ("reason",))
         self.errors = counter("stretto_errors", "Errors sent to clients", ("code",))
@@ -225,9 +227,16 @@ class TurnClock:
         """Everything of the reply was sent."""
         self.reply_done_s = now - self.started_at
 
+    def used(self, usage: UsageInfo) -> None:
+        """What the language model has read and made for the turn, however it ended."""
+        for kind, n in (("prompt", usage.prompt_tokens), ("cached", usage.cached_tokens), ("output", usage.output_tokens)):
+            self._metrics.tokens.labels(kind).inc(n)
+
     def ended(self, now: float, status: str, *, wants_audio: bool) -> None:
-        """The turn is over; one that never sounded was abandoned."""
+        """The turn is over; one that never sounded was abandoned, or failed and is waited for in vain."""
         self._metrics.turns.labels(status).inc()
+        if status == "failed" and wants_audio and self.first_audio_s is None:
+            self._metrics.promise_missed.labels(self._kind).inc()
         if status in ("interrupted", "superseded") and wants_audio and self.first_audio_s is None:
             stage = "ttft" if self.ttft_s is None else "first_segment" if self.first_segment_s is None else "first_audio"
             self._metrics.abandoned.labels(stage).inc()

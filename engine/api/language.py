@@ -58,7 +58,8 @@ class Usage(Struct, frozen=True, kw_only=True):
 class Delta(Struct, frozen=True, kw_only=True):
     """Text from the engine, whole code points. `ids` are its tokens where the engine knows them.
 
-    The last delta of a request carries `finish` and `usage` (its text may be empty).
+    `usage` holds the counts of the request so far: the last delta has it, beside `finish` (its text may be empty), and the first one
+    wherever the engine knows by then what it has read, so that an interrupted request is counted too.
     """
 
     text: str

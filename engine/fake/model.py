@@ -101,7 +101,8 @@ class ScriptedModel(Scripted):
             await request.meet(script.fault, n_sent)
             if self._is_stopped(request):
                 break
-            yield Delta(text=token, n_tokens=1, ids=ids[n_sent : n_sent + 1] if self.token_ids else ())
+            counts = Usage(prompt_tokens=len(prompt_ids), cached_tokens=n_cached, output_tokens=1) if n_sent == 0 else None
+            yield Delta(text=token, n_tokens=1, ids=ids[n_sent : n_sent + 1] if self.token_ids else (), usage=counts)
         else:
             n_sent = len(tokens)
             await request.meet(script.fault, n_sent)

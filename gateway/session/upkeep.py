@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from engine.api import EngineError, FinishReason, Generation, Sampling
+from engine.api import EngineError, FinishReason, Generation, Sampling, Usage
 from engine.warm_up import PRIORITY
 from gateway.history import Item, without_reasoning
 from gateway.history.summary import asking, read, told
@@ -116,13 +116,14 @@ class Upkeep:
             priority=PRIORITY,
             cache_salt=profile.rights.cache_salt,
         )
-        text, tokens = "", self._parts.metrics.tokens.labels("summary")
+        text, n_output, usage = "", 0, Usage()
         finish: FinishReason = "cancelled"
-        async with aclosing(model.generate(generation)) as deltas:
-            async for delta in deltas:
-                text += delta.text
-                tokens.inc(delta.n_tokens)
-                if delta.usage is not None:
-                    tokens.inc(delta.usage.prompt_tokens - delta.usage.cached_tokens)
-                finish = delta.finish or finish
+        try:
+            async with aclosing(model.generate(generation)) as deltas:
+                async for delta in deltas:
+                    text += delta.text
+                    n_output += delta.n_tokens
+                    usage, finish = delta.usage or usage, delta.finish or finish
+        finally:
+            self._parts.metrics.tokens.labels("summary").inc(usage.prompt_tokens - usage.cached_tokens + n_output)
         return read(caption(without_reasoning(text), self._parts.rules), finish)

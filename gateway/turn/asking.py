@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 
+from msgspec import structs
+
 from engine.api import Delta, EngineError, EngineStalled, FinishReason, Generation, Kept, Message, Prompt, Sampling, ToolCall, Usage
 from gateway.errors import ToolTimedOut
 from gateway.turn.gate import Gate
@@ -31,7 +33,7 @@ class Asking:
         on_calls: Callable[[tuple[ToolCall, ...]], tuple[ToolCall, ...]],
         on_returned: Callable[[], None],
     ) -> None:
-        self.usage = Usage()
+        self._used, self._using = Usage(), Usage()  # by the rounds before, and by the current one so far
         self.finish: FinishReason = "stop"
         self.request_id = request_id
         self._plan, self._parts, self._gate = plan, parts, gate
@@ -47,6 +49,7 @@ class Asking:
         """Until the model has answered. Raises `EngineError`, `ToolTimedOut`; a cancel aborts the request."""
         messages = self._plan.messages
         for n_left in range(MAX_ROUNDS, -1, -1):
+            self._used, self._using = self.usage, Usage()
             self._round_from = len(self._deltas)
             self._calls = ()
             calls = await self._ask(messages, with_tools=n_left > 0)
@@ -83,6 +86,12 @@ class Asking:
     def n_tokens(self) -> int:
         """Tokens the model has made so far."""
         return sum(delta.n_tokens for delta in self._deltas)
+
+    @property
+    def usage(self) -> Usage:
+        """Real counts over all rounds, as far as they are known: of a request that was aborted, what was read and what came of it."""
+        n_made = sum(delta.n_tokens for delta in self._deltas[self._round_from :])
+        return _added(self._used, structs.replace(self._using, output_tokens=max(self._using.output_tokens, n_made)))
 
     def raw_text(self) -> str:
         """Everything the model wrote, over all rounds."""
@@ -145,7 +154,7 @@ class Asking:
         if delta.finish is not None:
             self.finish = delta.finish
         if delta.usage is not None:
-            self.usage = _added(self.usage, delta.usage)
+            self._using = delta.usage
         self._on_delta(delta)
 
     async def _wait_for_results(self) -> None:

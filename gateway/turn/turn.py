@@ -11,8 +11,6 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from msgspec import structs
-
 from engine.api import Delta, EngineError, Kept, ToolCall
 from gateway.errors import StrettoError, from_engine
 from gateway.events import ErrorRaised, Heard, Interrupted, InterruptReason, ReplyDone, ToolCalled, TurnDone, TurnStatus, UsageInfo
@@ -102,7 +100,9 @@ class Turn:
         self._gate.open()
 
     def discard(self) -> None:
-        """The draft is not wanted. The caller cancels the task."""
+        """The draft is not wanted, or the session ends. The caller cancels the task."""
+        if not self.is_draft:  # drafts are counted as what they are
+            self.clock.used(self._usage())
         self._tell_watchers("interrupted" if self.is_stopped else "dropped")
         self.is_stopped = True
         self._parts.model.cancel(self.request_id)
@@ -270,16 +270,14 @@ class Turn:
         self._owner.on_progress(self, "tools_returned")
 
     def _finish_reply(self) -> None:
-        usage = self._asking.usage
-        info = UsageInfo(prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_tokens, output_tokens=usage.output_tokens)
-        tokens = self._parts.metrics.tokens
-        tokens.labels("prompt").inc(usage.prompt_tokens)
-        tokens.labels("cached").inc(usage.cached_tokens)
-        tokens.labels("output").inc(usage.output_tokens)
         self.clock.reply_done(self._parts.now())
         self.is_sent = True
-        self._gate.put(ReplyDone(turn=self.number, usage=info, cut="length" if self._asking.finish == "length" else None))
+        self._gate.put(ReplyDone(turn=self.number, usage=self._usage(), cut="length" if self._asking.finish == "length" else None))
         self._owner.on_progress(self, "reply_sent")
+
+    def _usage(self) -> UsageInfo:
+        usage = self._asking.usage
+        return UsageInfo(prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_tokens, output_tokens=usage.output_tokens)
 
     def _fail(self, error: EngineError | StrettoError) -> None:
         if isinstance(error, EngineError):
@@ -299,6 +297,7 @@ class Turn:
     def _end(self, status: TurnStatus) -> None:
         self.is_over = True
         now = self._parts.now()
+        self.clock.used(self._usage())
         self.clock.ended(now, status, wants_audio=self._speaker is not None)
         self._gate.put(TurnDone(turn=self.number, status=status, timeline=self.clock.timeline()))
         log.info("turn ended", extra=self._record(status).logged())
@@ -331,7 +330,7 @@ class Turn:
             first_delta_s=marks.first_delta_s,
             generated_s=marks.generated_s,
             timeline=self.clock.timeline(),
-            usage=structs.replace(usage, output_tokens=max(usage.output_tokens, self.n_tokens)),
+            usage=usage,
             n_characters=len(self.raw_text()),
             n_segments=self._wording.n_segments,
             audio_ms=0 if self._speaker is None else round(self._speaker.clock.sent_ms),

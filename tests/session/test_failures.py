@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from engine.api import EngineError
+from engine.api import EngineError, EngineNotReady
 from engine.fake import Fault, Script, ScriptedModel, ScriptedVoice, tokenize
 from gateway.errors import SlowReader
 from gateway.events import (
@@ -125,3 +125,14 @@ async def test_a_reader_that_takes_nothing_is_found_out() -> None:
         await asyncio.sleep(6)
         with pytest.raises(SlowReader):
             await scene.session.outbox.next()
+
+
+async def test_a_turn_that_failed_before_its_first_sound_is_late() -> None:
+    async with stage([Script(tokens=("One",), fault=Fault(at=0, error=EngineNotReady)), "Fine. Really."]) as scene:
+        late = scene.parts.metrics.promise_missed.labels("text")._value
+        scene.send(SendText(text="Hello."))
+        assert (await scene.until(TurnDone)).status == "failed"
+        assert late.get() == 1
+        scene.send(SendText(text="Hello?"))
+        await scene.until(TurnDone, 2)
+        assert late.get() == 1

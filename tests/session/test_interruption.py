@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from engine.fake import ScriptedModel, ScriptedVoice
+from engine.fake import ScriptedModel, ScriptedVoice, tokenize
 from gateway.events import (
     AudioFrame,
     Cancel,
@@ -201,3 +201,30 @@ async def test_without_the_clients_last_word_no_more_counts_as_heard_than_until_
         heard = await scene.until(Heard)
         assert heard.heard_ms == pytest.approx(300, abs=1)
         assert scene.audio_ms(1) > 1000, "more was sent ahead than heard"
+
+
+def tokens(scene: Stage, kind: str) -> float:
+    return float(scene.parts.metrics.tokens.labels(kind)._value.get())
+
+
+async def test_what_was_read_and_made_for_an_interrupted_turn_is_counted() -> None:
+    async with stage((LONG, LONG), start=StartSession(output="text")) as scene:
+        scene.send(SendText(text="Tell me a lot."))
+        await scene.until(TextDelta)
+        scene.send(Cancel())
+        assert (await scene.until(TurnDone)).status == "interrupted"
+        made = tokens(scene, "output")
+        assert 0 < made < len(tokenize(LONG))
+        assert tokens(scene, "prompt") == len(scene.model.requests[0].prompt.ids)
+        scene.send(SendText(text="Again."))
+        await scene.until(TurnDone, 2)
+        assert tokens(scene, "output") == made + len(tokenize(LONG)), "each turn once"
+
+
+async def test_tokens_of_a_turn_whose_session_ends_under_it_are_counted() -> None:
+    async with stage((LONG,), start=StartSession(output="text")) as scene:
+        scene.send(SendText(text="Tell me a lot."))
+        await scene.until(TextDelta)
+        scene.session.close()
+        await asyncio.sleep(0.1)
+        assert tokens(scene, "output") > 0

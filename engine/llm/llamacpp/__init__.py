@@ -92,14 +92,16 @@ class LlamaCpp:
             raise EngineNotReady("llama.cpp was not started")
         sampling = generation.sampling
         body = Request(generation.prompt.messages, sampling.max_tokens, sampling.temperature, sampling.top_p, sampling.seed)
-        usage, is_over = Usage(), False
+        usage, is_over, is_counted = Usage(), False, False
         async with aclosing(self._worker.stream(generation.request_id, body, generation.priority)) as stream:
             async for message in stream:
                 piece = msgspec.convert(message, Piece)
                 usage = piece.usage or msgspec.structs.replace(usage, output_tokens=usage.output_tokens + piece.n_tokens)
                 is_over = piece.finish is not None
                 if is_over or piece.text:
-                    yield Delta(text=piece.text, n_tokens=piece.n_tokens, finish=piece.finish, usage=usage if is_over else None)
+                    counts = usage if is_over or not is_counted else None
+                    is_counted = True
+                    yield Delta(text=piece.text, n_tokens=piece.n_tokens, finish=piece.finish, usage=counts)
         if not is_over:
             yield Delta(text="", finish="cancelled", usage=usage)
 

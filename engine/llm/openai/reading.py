@@ -113,7 +113,7 @@ class ReplyReader:
         if not text:
             return None
         self._n_pieces += 1
-        return Delta(text=text, n_tokens=1 if n_new is None else n_new)
+        return Delta(text=text, n_tokens=1 if n_new is None else n_new, usage=None if n_new is None else self._usage)
 
     def last(self) -> Delta:
         """The end of the reply. Raises `EngineError` where it broke off before the model had finished."""

@@ -28,6 +28,7 @@ class DeltaReader:
         self._waiting: list[int] = []
         self._ends_inside_character = ends_inside_character
         self._control = control
+        self._is_counted = False
         self._is_over = False  # of the ids, not of the text
 
     @property
@@ -47,7 +48,9 @@ class DeltaReader:
         self._waiting.extend(new)
         finish = _FINISH[reason] if reason is not None else None
         ids = self._take(finish, bool(completion.text), bool(new))
-        return Delta(text=completion.text, n_tokens=len(new), ids=ids, finish=finish, usage=self.usage if finish is not None else None)
+        usage = self.usage if finish is not None or not self._is_counted else None
+        self._is_counted = True
+        return Delta(text=completion.text, n_tokens=len(new), ids=ids, finish=finish, usage=usage)
 
     def _take(self, finish: FinishReason | None, has_text: bool, has_new: bool) -> tuple[int, ...]:
         """The ids that belong to the text given out now."""
