@@ -13,6 +13,7 @@ from gateway.history.items import Item
 _WIDE_FROM = 0x2E80  # CJK and Hangul lie above: about one token a character; below, about one for three
 MESSAGE_OVERHEAD_TOKENS = 6  # role markers of the common chat templates
 _REASONING = re.compile(r"<(think|thinking|reasoning)>.*?(?:</\1>|\Z)\s*", re.DOTALL | re.IGNORECASE)
+_END_OF_REASONING = re.compile(r"</(?:think|thinking|reasoning)>\s*", re.IGNORECASE)
 
 
 def prompt_messages(items: Iterable[Item]) -> Iterator[Message]:
@@ -51,6 +52,12 @@ def estimate_tokens(text: str) -> int:
     return n_wide + (len(text) - n_wide + 2) // 3 + MESSAGE_OVERHEAD_TOKENS
 
 
-def without_reasoning(raw: str) -> str:
-    """The model's words as the next prompt repeats them: chat templates drop reasoning from history, so do we."""
+def without_reasoning(raw: str, *, starts_inside: bool = False) -> str:
+    """The model's words as the next prompt repeats them: chat templates drop reasoning from history, so do we.
+
+    `starts_inside`: the template has opened the reasoning, so that the words begin behind its end, or not at all.
+    """
+    if starts_inside:
+        _, *behind = _END_OF_REASONING.split(raw, maxsplit=1)
+        raw = behind[-1] if behind else ""
     return _REASONING.sub("", raw)

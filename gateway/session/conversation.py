@@ -97,7 +97,7 @@ class Conversation:
             raise NotAudio(f"Item {event.item_id[:80]!r} is no spoken reply of late; only its audio can be cut.")
         raw_end = turn.heard_raw_end()
         self.write_down(turn, raw_end, is_final=False)
-        text = caption(without_reasoning(turn.raw_text()[:raw_end]), self._rules)
+        text = caption("".join(text for _, text in self._cut(turn, raw_end)), self._rules)
         return ItemTruncated(ref=event.id, item_id=event.item_id, audio_ms=audio_ms, text=text)
 
     def take_result(self, event: ToolResult) -> int:
@@ -165,7 +165,7 @@ class Conversation:
         if not turn.plan.has_floor:
             return
         may_vanish = is_final and not (self._keeps_silent and turn.raw_text().strip())
-        for item_id, text in _cut(turn, raw_end):
+        for item_id, text in self._cut(turn, raw_end):
             self.history.settle_reply(item_id, text, is_final=may_vanish)
         if turn.number == self._newest_turn and (kept := turn.kept_ids(raw_end)) is not None:
             self.history.kept = kept
@@ -174,7 +174,7 @@ class Conversation:
         """The items as they would stand if all replies under way ended now: cut to what was heard, silent ones left out."""
         cut: dict[str, str] = {}
         for turn in live:
-            cut.update(_cut(turn, turn.heard_raw_end()))
+            cut.update(self._cut(turn, turn.heard_raw_end()))
         ended = [structs.replace(item, text=cut.get(item.item_id, item.text), is_open=False) for item in self.history]
         return [item for item in ended if item.kind != "message" or item.text.strip()]
 
@@ -183,9 +183,9 @@ class Conversation:
         if len(self._replies) > CUTTABLE:
             self._replies.popitem(last=False)
 
-
-def _cut(turn: Turn, raw_end: int) -> Iterator[tuple[str, str]]:
-    """The items of a turn, and what of them lies before `raw_end`, less reasoning."""
-    raw = turn.raw_text()
-    for item_id, start, end in turn.items():
-        yield item_id, without_reasoning(raw[start : max(start, min(end, raw_end))])
+    def _cut(self, turn: Turn, raw_end: int) -> Iterator[tuple[str, str]]:
+        """The items of a turn, and what of them lies before `raw_end`, less reasoning: each is what one request has brought."""
+        raw, is_model = turn.raw_text(), turn.plan.say is None
+        for item_id, start, end in turn.items():
+            part = raw[start : max(start, min(end, raw_end))]
+            yield item_id, without_reasoning(part, starts_inside=is_model and self._rules.starts_in_reasoning)

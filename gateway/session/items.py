@@ -10,7 +10,7 @@ from msgspec import Struct
 from gateway.errors import BadMessage, NotPermitted, TextEmpty, TextTooLong
 from gateway.events import AddItem, HistoryItem, ItemInfo
 from gateway.history import History, Item
-from gateway.speech.markup import MarkupReader, MarkupRules
+from gateway.speech.markup import MarkupReader, MarkupRules, behind_reasoning
 
 MAX_ID = 64  # characters of an item's or a call's id
 
@@ -63,8 +63,8 @@ def shown(item: Item, rules: MarkupRules) -> ItemInfo:
 
 
 def caption(raw: str, rules: MarkupRules) -> str:
-    """The caption of a reply's own words."""
-    reader = MarkupReader(rules)
+    """The caption of a reply's own words, which stand behind its reasoning."""
+    reader = MarkupReader(behind_reasoning(rules))
     return "".join(piece.text for piece in (*reader.feed(raw), *reader.flush()) if piece.kind in ("text", "atom"))
 
 

@@ -126,4 +126,5 @@ class Upkeep:
                     usage, finish = delta.usage or usage, delta.finish or finish
         finally:
             self._parts.metrics.tokens.labels("summary").inc(usage.prompt_tokens - usage.cached_tokens + n_output)
-        return read(caption(without_reasoning(text), self._parts.rules), finish)
+        rules = self._parts.rules
+        return read(caption(without_reasoning(text, starts_inside=rules.starts_in_reasoning), rules), finish)

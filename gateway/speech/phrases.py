@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gateway.speech.markup import MarkupRules
+from gateway.speech.markup import MarkupRules, behind_reasoning
 from gateway.speech.segmenter import SegmentOptions
 from gateway.speech.stream import SpeechStream
 
@@ -14,7 +14,7 @@ def spoken_phrases(phrases: Iterable[str], languages: Sequence[str], rules: Mark
     found: dict[str, None] = {}
     for phrase in phrases:
         for language in languages:
-            stream = SpeechStream(language=language, rules=rules, options=SegmentOptions(early_first=early_first))
+            stream = SpeechStream(language=language, rules=behind_reasoning(rules), options=SegmentOptions(early_first=early_first))
             segments = (*stream.feed(phrase).segments, *stream.flush().segments)
             found.update((segment.spoken.text, None) for segment in segments if segment.spoken.text)
     return tuple(found)

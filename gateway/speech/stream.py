@@ -109,6 +109,10 @@ class SpeechStream:
         segments = [*output.segments, *self._speak(self._segmenter.flush(), is_last=True)]
         return Output(output.caption, tuple(segments))
 
+    def begin_part(self) -> None:
+        """The reply goes on in another request of the model, behind a flush: reasoning that was open is over, and may begin again."""
+        self._reader.begin()
+
     def pending(self) -> Literal["none", "likely", "unlikely"]:
         """Whether the end of a sentence is undecided for want of the next character."""
         return self._segmenter.pending()

@@ -267,6 +267,7 @@ class Turn:
 
     def _on_returned(self) -> None:
         self._items.append((self._owner.on_reply_continued(self), len(self.raw_text())))
+        self._wording.begin_part()
         self._owner.on_progress(self, "tools_returned")
 
     def _finish_reply(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from engine.api import Delta
 from gateway.events import SegmentDecided, TextDelta
 from gateway.metrics import TurnClock
+from gateway.speech.markup import behind_reasoning
 from gateway.speech.segmenter import SegmentOptions
 from gateway.speech.stream import Output, SpeechStream, SpokenSegment
 from gateway.turn.gate import Gate
@@ -28,7 +29,8 @@ class Wording:
     ) -> None:
         options = SegmentOptions(early_first=parts.settings.speech.early_first_segment)
         self.n_segments = 0
-        self._stream = SpeechStream(language=plan.language, rules=parts.rules, options=options)
+        rules = parts.rules if plan.say is None else behind_reasoning(parts.rules)
+        self._stream = SpeechStream(language=plan.language, rules=rules, options=options)
         self._plan, self._parts, self._gate, self._clock = plan, parts, gate, clock
         self._on_segment, self._on_text = on_segment, on_text
         self._captions: list[str] = []
@@ -50,6 +52,10 @@ class Wording:
         self._stop_pending()
         self._emit(self._stream.flush())
         self._send_caption()
+
+    def begin_part(self) -> None:
+        """The reply goes on behind its tools' results."""
+        self._stream.begin_part()
 
     def stop(self) -> None:
         """No timer fires any more."""

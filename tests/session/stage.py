@@ -22,7 +22,7 @@ from gateway.quota import Quota
 from gateway.session import Attachment, Session
 from gateway.sessions import Sessions
 from gateway.speaker import Encoding, VoicePace
-from gateway.speech.markup import DEFAULT
+from gateway.speech.markup import DEFAULT, MarkupRules
 from gateway.turn import Parts, TurnWatcher
 from gateway.voice_watch import VoiceWatch
 
@@ -102,6 +102,7 @@ async def stage(
     voices: Synthesizer | None = None,
     encoding: Encoding | None = None,
     pace: VoicePace | None = None,
+    rules: MarkupRules = DEFAULT,
     watchers: tuple[TurnWatcher, ...] = (),
     limits: KeySettings | None = None,
 ) -> AsyncIterator[Stage]:
@@ -119,7 +120,7 @@ async def stage(
         voices=voices or voice,
         metrics=metrics,
         settings=tree,
-        rules=DEFAULT,
+        rules=rules,
         now=loop.time,
         ears=ears,
         encoding=encoding,

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from engine.api import ToolCall
-from engine.fake import Script, ScriptedModel
+from engine.fake import Script, ScriptedModel, tokenize
 from gateway.errors import NotAvailable
 from gateway.events import (
     Ack,
@@ -16,8 +16,11 @@ from gateway.events import (
     Cancel,
     ErrorRaised,
     ItemAdded,
+    ItemRetrieved,
     ReplyDone,
     RequestReply,
+    RetrieveItem,
+    Say,
     SegmentDecided,
     SendText,
     StartSession,
@@ -28,6 +31,7 @@ from gateway.events import (
     TurnDone,
     UpdateSession,
 )
+from gateway.speech.markup import MarkupRules
 from gateway.turn.asking import MAX_ROUNDS
 from gateway.turn_state import State
 from tests.doubles.answering import WEATHER, AnsweringModel
@@ -200,3 +204,38 @@ async def test_a_model_that_takes_no_tools_says_so_and_the_conversation_goes_on(
         assert [(error.code, error.ref) for error in scene.of(ErrorRaised)] == [("not_available", "u"), ("not_available", "r")]
         assert scene.session.profile.voice == "fake-en", "an update is taken whole or not at all"
         assert scene.model.requests[0].prompt.tools == ()
+
+
+THINKS_FIRST = MarkupRules(starts_in_reasoning=True)
+
+
+async def test_reasoning_behind_a_tools_result_is_neither_spoken_nor_repeated() -> None:
+    answers: dict[str, Script | str] = {
+        "weather": Script(tokens=tokenize("They want weather.</think>Let me look. "), tool_calls=(WEATHER,)),
+        "sunny": "The tool says sunny.</think>It is sunny in Paris.",
+        "Thanks": "They are polite.</think>You are welcome.",
+    }
+    async with stage(model=AnsweringModel(answers), start=START, rules=THINKS_FIRST) as scene:
+        scene.send(SendText(text="How is the weather?"))
+        call = await scene.until(ToolCalled)
+        scene.send(ToolResult(call_id=call.call_id, output="sunny"))
+        await scene.until(TurnDone)
+        assert "".join(delta.text for delta in scene.of(TextDelta)) == "Let me look. It is sunny in Paris."
+        assert [item.text for item in scene.session.history if item.role == "assistant" and item.kind == "message"] == [
+            "Let me look. ",
+            "It is sunny in Paris.",
+        ]
+        scene.send(SendText(text="Thanks."))
+        await scene.until(TurnDone, 2)
+        assert not any("They" in message.text or "tool says" in message.text for message in scene.model.requests[-1].prompt.messages)
+
+
+async def test_what_is_said_for_the_client_is_no_reasoning() -> None:
+    async with stage(rules=THINKS_FIRST) as scene:
+        scene.send(Say(text="Hello there."))
+        await scene.until(TurnDone)
+        assert [segment.text for segment in scene.of(SegmentDecided)] == ["Hello there."]
+        (item,) = scene.session.history
+        assert item.text == "Hello there."
+        scene.send(RetrieveItem(item_id=item.item_id))
+        assert (await scene.until(ItemRetrieved)).item.text == "Hello there."

@@ -204,6 +204,19 @@ def test_reasoning_is_not_repeated_to_the_model(raw: str, kept: str) -> None:
     assert without_reasoning(raw) == kept
 
 
+@pytest.mark.parametrize(
+    ("raw", "kept"),
+    [
+        ("Let me see.\n</think>\n\nHello.", "Hello."),
+        ("hm</think>Hello. <think>more</think>Bye.", "Hello. Bye."),
+        ("cut in the middle of a thou", ""),
+        ("", ""),
+    ],
+)
+def test_reasoning_that_the_template_has_opened_is_not_repeated_either(raw: str, kept: str) -> None:
+    assert without_reasoning(raw, starts_inside=True) == kept
+
+
 def test_wide_characters_count_as_tokens() -> None:
     assert estimate_tokens("你好吗") - estimate_tokens("") == 3
     assert estimate_tokens("abcdef") - estimate_tokens("") == 2

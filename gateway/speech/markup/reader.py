@@ -38,8 +38,12 @@ class MarkupReader:
         self._rules_at = rules_by_mark(rules)
         self._trigger = trigger(rules)
         self._suspicion = suspicion(rules)
-        if rules.starts_in_reasoning:
-            self._mode = Mode("reasoning", rules.reasoning[0][1].lower())
+        self.begin()
+
+    def begin(self) -> None:
+        """The model begins to write: the reply, or its next part behind a tool's results. Nothing may be held back (see `flush`)."""
+        rules = self._rules
+        self._mode = Mode("reasoning", rules.reasoning[0][1].lower()) if rules.starts_in_reasoning else None
 
     def take_plain(self, delta: str) -> bool:
         """Take a delta that is plain text whatever follows, without a piece being made of it; False, and nothing taken, otherwise.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 from gateway.speech.emotion import WORDS, Emotion
@@ -51,3 +52,9 @@ class MarkupRules:
 
 
 DEFAULT = MarkupRules()
+
+
+@lru_cache(maxsize=8)  # the same object each time, because what is compiled from rules is kept by their identity
+def behind_reasoning(rules: MarkupRules) -> MarkupRules:
+    """The same rules for text in front of which no template opens a reasoning block: what people wrote, the words of past replies."""
+    return replace(rules, starts_in_reasoning=False) if rules.starts_in_reasoning else rules
