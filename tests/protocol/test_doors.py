@@ -23,6 +23,7 @@ from gateway.events import ErrorRaised
 from tests.protocol.peer import peer
 from tests.running import Running, gateway
 
+pytestmark = pytest.mark.may_block  # most start a gateway, and a busy machine takes seconds for that
 SLOW = {"STRETTO_FAKE__ITL_MS": "30", "STRETTO_FAKE__TTS_RTF": "0.1"}
 
 
