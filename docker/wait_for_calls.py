@@ -4,7 +4,8 @@
     wait-for-calls SECONDS
 
 Kubernetes takes a stopping pod out of its Service first, so that no new call arrives, and sends SIGTERM when this ends: after the last
-call, or after SECONDS. Asks /metrics with the first key of STRETTO_KEYS; a gateway that does not answer is not waited for.
+call, or after SECONDS. Asks /metrics with STRETTO_METRICS__KEY, or the first of STRETTO_KEYS; a gateway that does not answer is not waited
+for.
 """
 
 import os
@@ -44,8 +45,9 @@ def main() -> int:
     if len(sys.argv) != 2:
         print(f"expected: {sys.argv[0]} SECONDS", file=sys.stderr)
         return 2
+    key = os.environ.get("STRETTO_METRICS__KEY", "") or os.environ.get("STRETTO_KEYS", "").split(",")[0].strip()
     url = f"http://127.0.0.1:{os.environ.get('STRETTO_SERVER__PORT', '8080')}/metrics"
-    n = wait(url, os.environ.get("STRETTO_KEYS", "").split(",")[0].strip(), float(sys.argv[1]))
+    n = wait(url, key, float(sys.argv[1]))
     print("nobody is connected" if n == 0 else "no answer from the gateway" if n is None else f"{n} calls are still open", file=sys.stderr)
     return 0
 

@@ -208,8 +208,8 @@ class CannotListen(Exception):
     """The address is taken, or not ours."""
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket whose small frames leave at once.
+def listen(host: str, port: int, setting: str = "--port (server.port)") -> socket.socket:
+    """A listening socket whose small frames leave at once. `setting`: what takes another port.
 
     Raises `CannotListen`. The protocol number matters: without it asyncio leaves Nagle on.
     """
@@ -226,7 +226,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}; --port (server.port) takes another one") from error
+        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}; {setting} takes another one") from error
     return listener
 
 

@@ -26,12 +26,17 @@ def check_pairs(settings: Settings) -> None:
             f"server.host is {server.host!r}, reachable from other machines, and server.keys is empty: set STRETTO_KEYS, "
             "or server.allow_open = true to serve anyone"
         )
+    if settings.metrics.host and settings.metrics.host not in LOOPBACK and not settings.metrics.key and not server.allow_open:
+        raise ConfigError(
+            f"metrics.host is {settings.metrics.host!r}, reachable from other machines, and metrics.key is empty: set it, or "
+            "server.allow_open = true to let anyone read"
+        )
     if bool(server.tls_certificate) != bool(server.tls_key):
         raise ConfigError("server.tls_certificate and server.tls_key go together; got only one of them")
     if session.text_bytes >= session.message_bytes:
         raise ConfigError(f"session.text_bytes ({session.text_bytes}) must be smaller than session.message_bytes ({session.message_bytes})")
     _check_store(session)
-    _check_keys((*server.keys, *(key.key for key in settings.keys.values())))
+    _check_keys((*server.keys, *(key.key for key in settings.keys.values()), *filter(None, (settings.metrics.key,))))
     _check_proxies(server.trusted_proxies)
     _check_waits(settings.endpointing)
     _check_capture(settings)
@@ -63,11 +68,15 @@ def _check_keys(keys: Sequence[str]) -> None:
     """They travel in headers. An empty one, as a template without its value leaves it, would let everyone in. No message shows one."""
     for key in keys:
         if not _KEY.fullmatch(key):
-            raise ConfigError(f"a key in server.keys or [keys] has {len(key)} characters; expected one or more of visible ASCII, no spaces")
+            raise ConfigError(
+                f"a key in server.keys, [keys] or metrics.key has {len(key)} characters; expected one or more of visible ASCII, no spaces"
+            )
         if key.startswith("sha256:") and not _HASH.fullmatch(key):
-            raise ConfigError(f"a key in server.keys or [keys] is sha256: and {len(key) - 7} characters; expected 64 hex digits there")
+            raise ConfigError(
+                f"a key in server.keys, [keys] or metrics.key is sha256: and {len(key) - 7} characters; expected 64 hex digits there"
+            )
         if key.startswith(_TICKETS):
-            raise ConfigError(f"a key in server.keys or [keys] begins like a ticket; expected none of: {', '.join(_TICKETS)}")
+            raise ConfigError(f"a key in server.keys, [keys] or metrics.key begins like a ticket; expected none of: {', '.join(_TICKETS)}")
 
 
 def _check_proxies(blocks: Sequence[str]) -> None:

@@ -112,6 +112,14 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+class MetricsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where Prometheus reads, and with which key."""
+
+    host: str = ""
+    port: Port = 9464
+    key: str = ""
+
+
 class Persona(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A named character that `session.start` may ask for."""
 
@@ -233,6 +241,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     asr: AsrSettings = AsrSettings()
     listen: ListenSettings = ListenSettings()
     log: LogSettings = LogSettings()
+    metrics: MetricsSettings = MetricsSettings()
     fake: FakeSettings = FakeSettings()
     realtime: RealtimeSettings = RealtimeSettings()
     endpointing: EndpointingSettings = EndpointingSettings()

@@ -41,10 +41,13 @@ class Entry:
         with self._counting(knock):
             return await self._recognised(knock, prefix)
 
-    def check_reader(self, request: HTTPConnection) -> auth.Rights:
-        """Whoever asks over HTTP needs a key: a ticket opens a conversation and nothing else. Raises `RateLimited`, `Unauthorized`."""
+    def check_reader(self, request: HTTPConnection, access: auth.Access | None = None) -> auth.Rights:
+        """Whoever asks over HTTP needs a key, a client's or one of `access`: a ticket opens a conversation and nothing else.
+
+        Raises `RateLimited`, `Unauthorized`.
+        """
         with self._counting(request):
-            return auth.check_key(self.access, request.headers, (), native.KEY_PREFIX)
+            return auth.check_key(access or self.access, request.headers, (), native.KEY_PREFIX)
 
     @contextlib.contextmanager
     def place(self, knock: HTTPConnection) -> Iterator[None]:

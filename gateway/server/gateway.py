@@ -67,6 +67,7 @@ class Gateway:
             voices.observe(VoiceWatch(engines.voices, self.metrics))
         self.sessions = Sessions(self.parts, self.admission, _shared_store(self.parts))
         doors = Doors(self.parts, engines, self.sessions, captures=self.watching.captures)
+        self.metrics_door = doors.metrics_door
         self.app = Starlette(routes=doors.routes(), middleware=[Middleware(Guard, access=doors.entry.access)])
 
     @contextlib.asynccontextmanager

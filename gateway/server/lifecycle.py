@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import socket
 import ssl
 import sys
 
@@ -14,6 +15,7 @@ from engine.build import Engines, build
 from engine.settings import EngineSettings
 from gateway import transport
 from gateway.config import Settings
+from gateway.server import metrics_door
 from gateway.server.gateway import Gateway
 from gateway.speech.markup import rules_from
 from gateway.speech.phrases import spoken_phrases
@@ -24,20 +26,24 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None, listener_ready: 
 
     Raises `EngineSetupError`, `transport.CannotListen`.
     """
-    listener = transport.listen(settings.server.host, settings.server.port)
-    port = int(listener.getsockname()[1])
+    listeners = _listeners(settings)
     try:
+        port, *own_port = (int(listener.getsockname()[1]) for listener in listeners)
         engines = build(_engine_settings(settings))
         _banner(settings, engines, port, tls is not None)
         gateway = Gateway(settings, engines)
-        server = transport.server(gateway.app, settings, tls)
+        servers = [transport.server(gateway.app, settings, tls)]
+        if own_port:
+            _say(f"  metrics on http://{_shown_host(settings.metrics.host)}:{own_port[0]}{metrics_door.PATH}")
+            servers.append(transport.server(gateway.metrics_door.app, settings, None))
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _on_signal, stop)
         async with gateway.running(), asyncio.TaskGroup() as tasks:
             _settle_memory()
-            tasks.create_task(server.serve(sockets=[listener]), name="server")
+            for server, listener in zip(servers, listeners, strict=True):
+                tasks.create_task(server.serve(sockets=[listener]), name="server")
             _say(f"ready: {'https' if tls else 'http'}://{_shown_host(settings.server.host)}:{port}/")
             if listener_ready is not None:
                 listener_ready.set_result(port)
@@ -50,9 +56,23 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None, listener_ready: 
             await asyncio.wait([drain, hurry], return_when=asyncio.FIRST_COMPLETED)
             drain.cancel()
             hurry.cancel()
-            server.should_exit = True
+            for server in servers:
+                server.should_exit = True
     finally:
-        listener.close()
+        for listener in listeners:
+            listener.close()
+
+
+def _listeners(settings: Settings) -> list[socket.socket]:
+    """Of the common port, and of the metrics where they have their own. Raises `transport.CannotListen`."""
+    listeners = [transport.listen(settings.server.host, settings.server.port)]
+    if settings.metrics.host:
+        try:
+            listeners.append(transport.listen(settings.metrics.host, settings.metrics.port, "metrics.port"))
+        except transport.CannotListen:
+            listeners[0].close()
+            raise
+    return listeners
 
 
 def _engine_settings(settings: Settings) -> EngineSettings:

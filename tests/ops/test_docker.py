@@ -135,7 +135,7 @@ def test_prometheus_is_let_in_by_name_and_key() -> None:
     assert COMPOSE["services"][host]["ports"][0].endswith(f":{port}")
     secret = Path(scraped["authorization"]["credentials_file"]).name
     assert secret in COMPOSE["services"]["prometheus"]["secrets"]
-    assert f"${{{COMPOSE['secrets'][secret]['environment']}:?" in environment["STRETTO_KEYS"]
+    assert f"${{{COMPOSE['secrets'][secret]['environment']}:?" in environment["STRETTO_METRICS__KEY"]
 
 
 def test_compose_gives_a_drain_its_time() -> None:
