@@ -128,7 +128,9 @@ class WatchingMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.traces = _counter(registry, "stretto_traces", "Turns by what became of their trace", ("outcome",))
         self.captures = _counter(registry, "stretto_captures", "Kept conversations by what became of them", ("outcome",))
+        self.usage = _counter(registry, "stretto_usage_records", "Records of what turns used, by what became of them", ("outcome",))
         _foresee(self.traces, ("sent", "dropped", "failed"))
+        _foresee(self.usage, ("written", "sent", "retried", "refused", "dropped"))
         _foresee(self.captures, ("begun", "full", "line_dropped", "deleted"))
 
 

@@ -11,6 +11,7 @@ from gateway.capture import Captures
 from gateway.config import Settings
 from gateway.metrics import Metrics
 from gateway.turn import TurnWatcher
+from gateway.usage import UsageBooks
 
 
 class Keeper(Protocol):
@@ -33,6 +34,10 @@ class Watching:
             tracer = Tracer(settings.tracing, metrics, now)
             self.watchers += (tracer,)
             self._keepers.append(tracer)
+        if settings.usage.file or settings.usage.url:
+            books = UsageBooks(settings.usage, metrics)
+            self.watchers += (books,)
+            self._keepers.append(books)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -24,7 +24,7 @@ from gateway.config.tree import (
     SpeechSettings,
     TurnSettings,
 )
-from gateway.config.watching import CaptureSettings, TracingSettings
+from gateway.config.watching import CaptureSettings, TracingSettings, UsageSettings
 
 __all__ = [
     "LOOPBACK",
@@ -46,6 +46,7 @@ __all__ = [
     "SpeechSettings",
     "TracingSettings",
     "TurnSettings",
+    "UsageSettings",
     "check",
     "load",
 ]

@@ -15,7 +15,7 @@ from engine.settings import (
     LlmSettings,
     TtsSettings,
 )
-from gateway.config.watching import CaptureSettings, TracingSettings
+from gateway.config.watching import CaptureSettings, TracingSettings, UsageSettings
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -250,6 +250,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     speculation: SpeculationSettings = SpeculationSettings()
     tracing: TracingSettings = TracingSettings()
     capture: CaptureSettings = CaptureSettings()
+    usage: UsageSettings = UsageSettings()
     personas: dict[str, Persona] = {}
     keys: dict[str, KeySettings] = {}
     backends: dict[str, BackendSettings] = {}

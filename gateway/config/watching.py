@@ -25,3 +25,11 @@ class CaptureSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     file_bytes: Annotated[int, Meta(ge=4096)] = 8 * 1024 * 1024
     folder_bytes: Annotated[int, Meta(ge=4096)] = 512 * 1024 * 1024
     keep_h: Annotated[float, Meta(gt=0)] = 168.0
+
+
+class UsageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the record of each turn's use goes."""
+
+    file: str = ""
+    url: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
+    key_variable: str = ""

@@ -1,0 +1,85 @@
+"""A local double of a product's own address: takes JSON by POST, answers by a script, keeps what it took."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+PATIENCE_S = 20.0
+Json = dict[str, Any]  # Any: JSON
+
+
+class Receiver:
+    """`script` holds the statuses of the next answers (then 200); `answer` makes the body; `hang` answers nothing until `freed`."""
+
+    def __init__(self) -> None:
+        self.script: deque[int] = deque()
+        self.taken: list[Json] = []  # bodies that were answered with 200
+        self.asked: list[Json] = []  # all bodies
+        self.headers: list[dict[str, str]] = []
+        self.answer: Callable[[Json], Json] = lambda _: {}
+        self.delay_s = 0.0
+        self.hang = threading.Event()
+        self.freed = threading.Event()
+        self.url = ""
+
+    def wait_for(self, found: Callable[[], bool], what: str) -> None:
+        """Until it is so."""
+        ends_at = time.monotonic() + PATIENCE_S
+        while not found():
+            assert time.monotonic() < ends_at, f"{what}; taken: {self.taken}"
+            time.sleep(0.01)
+
+
+@contextmanager
+def receiver() -> Iterator[Receiver]:
+    """A running one on 127.0.0.1."""
+    double = Receiver()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+            double.asked.append(body)
+            double.headers.append({name.lower(): value for name, value in self.headers.items()})
+            if double.hang.is_set():
+                double.freed.wait(60)
+            time.sleep(double.delay_s)
+            status = double.script.popleft() if double.script else 200
+            if status == 200:
+                double.taken.append(body)
+            answer = json.dumps(double.answer(body)).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+        def handle(self) -> None:
+            try:
+                super().handle()
+            except ConnectionError:  # who asked has gone
+                pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    double.url = f"http://127.0.0.1:{server.server_port}/hook"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+    thread.start()
+    try:
+        yield double
+    finally:
+        double.freed.set()
+        server.shutdown()
+        server.server_close()
+        thread.join(5)
