@@ -5,12 +5,12 @@ The stream's clock counts every millisecond that was taken in, silence put into 
 
 from __future__ import annotations
 
-import math
 from collections import deque
 
 BYTES_PER_MS = 32
 _JITTER_MS = 20.0  # rounding of a client's times; less is no gap
 _LONGEST_GAP_MS = 6000.0  # silence put into one gap: enough to end any utterance, and no more work than that
+_LATEST_MS = 1e13  # three hundred years; a wall clock's milliseconds are a tenth of it
 _ANCHORS = 64  # places where the client's clock jumped, kept for telling times
 
 
@@ -71,9 +71,10 @@ class MediaClock:
     def arrive(self, pts_ms: float | None, stream_ms: float) -> float:
         """Audio of the client's time `pts_ms` comes: the silence that belongs in front of it. Call `took` when it is in.
 
-        Times that stand still or jump back (a restarted clock) count as going on where the last audio ended, and so does audio without one.
+        Times that stand still or jump back (a restarted clock) count as going on where the last audio ended; so does audio without a time, or
+        with one that no clock shows.
         """
-        if pts_ms is None or not math.isfinite(pts_ms):
+        if pts_ms is None or not abs(pts_ms) < _LATEST_MS:
             pts_ms = self._next_pts_ms or 0.0
         expected = pts_ms if self._next_pts_ms is None else self._next_pts_ms
         gap_ms = pts_ms - expected

@@ -67,8 +67,9 @@ async def talking(
     start: StartSession | None = None,
     watchers: tuple[TurnWatcher, ...] = (),
     limits: KeySettings | None = None,
+    streams: bool = True,
 ) -> AsyncIterator[tuple[Stage, Microphone]]:
-    """A session that listens, and its microphone, running."""
+    """A session that listens, and its microphone, running where it `streams`."""
     recognizer = recognizer or ScriptedRecognizer(heard, final_ms=final_ms)
     ears = ScriptedEars(recognizer, detector or ScriptedDetector(), ScriptedEndOfTurn(scores) if scores else None)
     for ear in (ears.recognizer, ears.detector, ears.end_of_turn):
@@ -80,8 +81,9 @@ async def talking(
         asyncio.TaskGroup() as tasks,
     ):
         microphone = Microphone(scene)
-        task = tasks.create_task(microphone.run(), name="microphone")
+        task = tasks.create_task(microphone.run(), name="microphone") if streams else None
         try:
             yield scene, microphone
         finally:
-            task.cancel()
+            if task is not None:
+                task.cancel()

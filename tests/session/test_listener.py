@@ -100,7 +100,7 @@ async def listening(
     *,
     scores: tuple[float, ...] = (0.9,),
     recognizer: ScriptedRecognizer | None = None,
-    detector: ScriptedDetector | None = None,
+    detector: VoiceDetector | None = None,
     mode: Literal["auto", "push_to_talk"] = "auto",
     audio_in: AudioIn | None = None,
     settings: dict[str, object] | None = None,
