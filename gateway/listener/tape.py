@@ -71,8 +71,8 @@ class MediaClock:
     def arrive(self, pts_ms: float | None, stream_ms: float) -> float:
         """Audio of the client's time `pts_ms` comes: the silence that belongs in front of it. Call `took` when it is in.
 
-        Times that stand still or jump back (a restarted clock) count as going on where the last audio ended; so does audio without a time, or
-        with one that no clock shows.
+        Times that stand still or jump back (a restarted clock) count as going on where the last audio ended; so does audio without
+        a time, or with one that no clock shows.
         """
         if pts_ms is None or not abs(pts_ms) < _LATEST_MS:
             pts_ms = self._next_pts_ms or 0.0
