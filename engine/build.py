@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import ctypes
 import importlib.util
+import logging
 import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -17,6 +18,8 @@ from engine.convert_gguf import SMOLLM2_FOLDER
 from engine.settings import EngineSettings
 from engine.vllm_args import Plan, plan
 from engine.weights import SMOLLM2, Weights, fetch, locate
+
+_log = logging.getLogger(__name__)
 
 
 class Engines:
@@ -61,7 +64,17 @@ class Engines:
             await self._close()
 
     async def _close(self) -> None:
-        await asyncio.gather(*(engine.close() for engine in self._all().values()))
+        async with asyncio.TaskGroup() as ends:
+            for name, engine in self._all().items():
+                ends.create_task(_close(name, engine), name=f"close {name}")
+
+
+async def _close(name: str, engine: LanguageModel | Synthesizer | Ear) -> None:
+    """One that fails here must not keep the others from ending."""
+    try:
+        await engine.close()
+    except Exception:
+        _log.exception("engine did not close", extra={"engine": name})
 
 
 def _setup_error(group: BaseExceptionGroup[BaseException]) -> BaseException:

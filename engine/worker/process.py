@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
+from engine.inherited import inherited
 from engine.worker.frames import BrokenStream, Frame, FrameReader, Kind, encode
 
 log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class Process:
                 stderr=subprocess.STDOUT,
                 pass_fds=(theirs.fileno(),),
                 start_new_session=True,  # Ctrl-C is for the parent
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+                env={**inherited(), "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
             )
         process = cls(name, popen, on_frame, on_lost)
         try:

@@ -335,6 +335,7 @@ async def test_a_gateway_talks_with_vllm_and_takes_it_along_when_killed(tmp_path
             cached = [await said_in(conversation, f"Tell me thing {number} about the sea.") for number in range(3)]
         assert cached[0] < cached[1] < cached[2]
         (core,) = children(gateway.pid)
+        assert b"STRETTO_LLM__ENGINE" not in Path(f"/proc/{core}/environ").read_bytes(), "settings, and keys among them, stay here"
     except BaseException:
         print((tmp_path / "log").read_text()[-5000:])
         raise

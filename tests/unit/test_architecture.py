@@ -191,9 +191,12 @@ ROOMS: dict[str, Room] = {
     "engine.gpus": Room(2, ("engine.vllm_args",)),  # NVML
     "engine.vllm_check": Room(2, ("engine.vllm_args", "engine.gpus")),  # reads model folders and GPUs, loads nothing
     "engine.warm_up": Room(2),  # any language model
-    "engine.worker": Room(2, ("engine.audio",)),
+    "engine.inherited": Room(2),  # the environment of child processes
+    "engine.worker": Room(2, ("engine.audio", "engine.inherited")),
     "engine.weights": Room(2),  # pinned model files; engines are handed paths
-    "engine.llm": Room(2, ("engine.audio", "engine.retry_after", "engine.worker", "engine.vllm_args", "engine.convert_gguf")),
+    "engine.llm": Room(
+        2, ("engine.audio", "engine.inherited", "engine.retry_after", "engine.worker", "engine.vllm_args", "engine.convert_gguf")
+    ),
     "engine.retry_after": Room(1),  # a header that all HTTP services send alike
     "engine.tts": Room(2, ("engine.audio", "engine.retry_after", "engine.audio_codecs", "engine.worker")),
     "engine.mel": Room(1),  # the features of Whisper and of smart-turn

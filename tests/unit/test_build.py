@@ -9,6 +9,7 @@ from msgspec import structs
 
 from engine import build
 from engine.api import EngineSetupError
+from engine.fake import ScriptedModel, ScriptedVoice
 from engine.settings import AsrSettings, EngineSettings, LlmSettings, TtsSettings
 from engine.weights import PIPER_JOE, SMOLLM2, Weights
 
@@ -139,3 +140,14 @@ def test_a_key_is_isolated_only_where_the_engine_can(tmp_path: Path) -> None:
     with pytest.raises(EngineSetupError, match=r"keys\.NAME\.isolate.*large at .* cannot keep a prefix cache for it alone: use vLLM"):
         build.build(structs.replace(asked, llm=cloud))
     assert build.build(structs.replace(asked, llm=structs.replace(cloud, dialect="vllm"))).model.facts.isolates
+
+
+async def test_an_engine_that_fails_to_close_keeps_no_other_from_closing(tmp_path: Path) -> None:
+    class Clinging(ScriptedModel):
+        async def close(self) -> None:
+            raise OSError("the folder is gone")
+
+    voice = ScriptedVoice()
+    async with build.Engines(Clinging(), voice, ()).running():
+        assert voice.health().ready
+    assert not voice.health().ready

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -80,7 +80,9 @@ class OpenAiModel:
         connections, self._connections = self._connections, {}
         for request in list(self._open.values()):
             request.cancel()
-        await asyncio.gather(*(connection.close() for connection in connections.values()))
+        async with asyncio.TaskGroup() as ends:
+            for endpoint, connection in connections.items():
+                ends.create_task(connection.close(), name=f"close {endpoint.name}")
 
     def health(self) -> Health:
         """Ready while one server answers."""
@@ -171,14 +173,22 @@ class OpenAiModel:
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._settings.start_s
         while True:
-            await asyncio.gather(*(self._probe(connection, is_start=True) for connection in self._connections.values()))
+            await self._probe_all(self._connections.values(), is_start=True)
             if self._standing.is_any_up:
                 return
             if loop.time() >= until_s:
                 raise EngineSetupError(f"no chat server answers after {self._settings.start_s:g} s: {self._standing.words()}")
             await asyncio.sleep(_WATCH_S)
 
-    async def _probe(self, connection: Connection, *, is_start: bool = False) -> None:
+    async def _probe_all(self, connections: Iterable[Connection], *, is_start: bool) -> None:
+        try:
+            async with asyncio.TaskGroup() as probes:
+                for connection in connections:
+                    probes.create_task(self._probe(connection, is_start=is_start), name=f"probe {connection.endpoint.name}")
+        except ExceptionGroup as group:  # a wrong key, told by one or by all of them
+            raise group.exceptions[0] from group
+
+    async def _probe(self, connection: Connection, *, is_start: bool) -> None:
         endpoint = connection.endpoint
         self._asked_s[endpoint] = asyncio.get_running_loop().time()
         try:
@@ -210,7 +220,7 @@ class OpenAiModel:
                 if (self._standing.is_down(endpoint) and self._standing.is_due(endpoint, now_s))
                 or now_s - self._asked_s.get(endpoint, 0.0) >= _ASK_AGAIN_S
             ]
-            await asyncio.gather(*(self._probe(connection) for connection in due))
+            await self._probe_all(due, is_start=False)
 
 
 def _may_retry(failure: EngineError, *, is_alone: bool) -> bool:

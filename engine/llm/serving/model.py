@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.api import Delta, EngineError, EngineNotReady, EngineSetupError, Facts, Generation, Health, Kept, Message, Prompt, Sampling
+from engine.inherited import inherited
 from engine.llm.openai import ChatServers, Endpoint, OpenAiModel
 from engine.llm.serving.command import command_of, digest_of, request_fields
 from engine.llm.serving.process import ServerProcess, stop_others
@@ -49,7 +49,7 @@ class ServedVllm:
         start_s: float = _START_S,
     ) -> None:
         self._plan = plan
-        self._environment = {**plan.environment, **os.environ}  # the operator's own variables win
+        self._environment = {**plan.environment, **inherited()}  # the operator's own variables win
         digest = digest_of(plan, sys.executable, plan.environment)
         self._folder, self._digest = cache_path / FOLDER, digest
         self.process = ServerProcess(self._folder, digest)

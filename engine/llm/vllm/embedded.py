@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from engine.api import EngineNotReady, EngineSetupError, Generation
+from engine.inherited import only_inherited
 from engine.llm.vllm.faults import explain, first_line
 from engine.vllm_args.plan import Plan
 
@@ -142,9 +143,10 @@ def build(plan: Plan, steps: StepClock) -> Embedded:
     imported = time.monotonic()
     arguments = _supported(plan, {field.name for field in fields(AsyncEngineArgs)})
     try:
-        engine = AsyncLLM.from_engine_args(
-            AsyncEngineArgs(**arguments), usage_context=UsageContext.OPENAI_API_SERVER, stat_loggers=[lambda *_: steps]
-        )
+        with only_inherited():
+            engine = AsyncLLM.from_engine_args(
+                AsyncEngineArgs(**arguments), usage_context=UsageContext.OPENAI_API_SERVER, stat_loggers=[lambda *_: steps]
+            )
     except Exception as error:  # vLLM raises anything here, from its own checks to CUDA's
         end_core_processes()
         raise EngineSetupError(explain(error, plan.model)) from error
