@@ -67,7 +67,7 @@ class Endpointer:
         self._run_ms = self._run_from_ms = 0.0  # of voice without a gap
         self._started_ms = self._voiced_ms = self._spoken_until_ms = 0.0
         self._score: float | None = None
-        self._reading = Reading.EMPTY
+        self._reading = Reading.UNREAD
 
     def adapt(self, settings: EndpointingSettings) -> None:
         """Other numbers from now on; an utterance that is open goes on under them."""
@@ -139,7 +139,7 @@ class Endpointer:
         if self._is_likely:
             decisions.append(SpeechResumed(self._run_from_ms))
             self._is_likely = self._is_score_wanted = False
-            self._score, self._reading = None, Reading.EMPTY
+            self._score, self._reading = None, Reading.UNREAD
         if self._now_ms - self._started_ms >= settings.longest_utterance_s * 1000:
             decisions += self._end("length")
         return decisions
@@ -181,4 +181,4 @@ class Endpointer:
         self._started_ms = self._voiced_ms = 0.0
         self._spoken_until_ms = self._now_ms
         self._score = None
-        self._reading = Reading.EMPTY
+        self._reading = Reading.UNREAD

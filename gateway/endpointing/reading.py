@@ -16,7 +16,8 @@ from pathlib import Path
 class Reading(StrEnum):
     """Of an unfinished utterance's text."""
 
-    EMPTY = auto()  # nothing was understood (yet)
+    UNREAD = auto()  # its text is awaited
+    EMPTY = auto()  # nothing was understood
     COMPLETE = auto()  # ends like a sentence
     OPEN = auto()  # could end here
     DICTATING = auto()  # digits, and not a whole number of them

@@ -2,6 +2,7 @@
 
 Two witnesses: the sound (the score) and the text. Where they agree that the speaker has finished, the wait is short; where they
 disagree, the one that asks for patience counts more, because an interrupted person is worse off than one who waits half a second.
+A text that is still awaited is waited for, up to the unsure wait: nothing can be answered before it comes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from gateway.endpointing.reading import Reading
 _DOUBTFUL_SCORE = 0.5  # the model's own decision border; from here to `sure_score` the wait shrinks evenly
 _UNFINISHED_SCORE = 0.2  # below it the sound itself says that more will come
 _BY_TEXT = {  # factors on the score's own wait
+    Reading.UNREAD: 1.0,
     Reading.EMPTY: 1.0,
     Reading.OPEN: 1.0,
     Reading.COMPLETE: 0.7,
@@ -30,6 +32,6 @@ def wait_ms(settings: EndpointingSettings, score: float | None, reading: Reading
         sureness = min(1.0, (score - _DOUBTFUL_SCORE) / (waits.sure_score - _DOUBTFUL_SCORE)) if waits.sure_score > _DOUBTFUL_SCORE else 1.0
         wait -= sureness * (waits.unsure_ms - waits.sure_ms)
     wait *= _BY_TEXT[reading]
-    if reading in (Reading.HESITATING, Reading.DICTATING):
+    if reading in (Reading.UNREAD, Reading.HESITATING, Reading.DICTATING):
         wait = max(wait, waits.unsure_ms)
     return min(max(wait, waits.sure_ms), waits.longest_ms)

@@ -86,14 +86,23 @@ def test_the_end_is_first_likely_then_decided_after_the_unsure_wait() -> None:
 
 
 def test_a_sure_score_ends_the_turn_after_the_sure_wait() -> None:
-    decisions = run("v" * 20 + "ss{0.9}" + "s" * 40)[1]
+    decisions = run("v" * 20 + "ss<What is it?>{0.9}" + "s" * 40)[1]
     ended = decisions[-1]
     assert isinstance(ended, TurnEnded)
     assert SETTINGS.sure_ms <= ended.waited_ms < SETTINGS.sure_ms + FRAME_MS
 
 
+def test_however_sure_the_sound_is_the_words_are_waited_for_but_not_for_ever() -> None:
+    assert kinds(run("v" * 20 + "ss{0.9}" + "s" * 12)[1]) == [SpeechStarted, EndLikely]
+    assert kinds(run("v" * 20 + "ss{0.9}" + "s" * 12 + "<What is it?>")[1]) == [SpeechStarted, EndLikely, TurnEnded]
+    assert kinds(run("v" * 20 + "ss{0.9}" + "s" * 12 + "<What is it and>" + "s" * 4)[1]) == [SpeechStarted, EndLikely]
+    ended = run("v" * 20 + "ss{0.9}" + "s" * 40)[1][-1]
+    assert isinstance(ended, TurnEnded)
+    assert SETTINGS.unsure_ms <= ended.waited_ms < SETTINGS.unsure_ms + FRAME_MS
+
+
 def test_a_score_that_comes_late_ends_the_turn_at_once() -> None:
-    decisions = run("v" * 20 + "s" * 12 + "{0.9}")[1]
+    decisions = run("v" * 20 + "s" * 12 + "<>{0.9}")[1]
     assert kinds(decisions) == [SpeechStarted, EndLikely, TurnEnded]
 
 
@@ -196,6 +205,8 @@ def test_words_say_whether_more_will_come(text: str, reading: Reading) -> None:
         (0.9, Reading.DICTATING, 800),
         (0.5, Reading.OPEN, 800),
         (None, Reading.EMPTY, 800),
+        (None, Reading.UNREAD, 800),
+        (0.9, Reading.UNREAD, 800),
         (None, Reading.COMPLETE, 560),
         (0.4, Reading.HESITATING, 1500),
         (None, Reading.HESITATING, 1500),
