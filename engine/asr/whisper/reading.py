@@ -7,6 +7,7 @@ had 0.01 to 0.19 and more than -1.2. Source of the method: Radford et al. (2022)
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Sequence
 
@@ -14,6 +15,9 @@ _NO_SPEECH = 0.4  # the model's own probability that nobody speaks, believed whe
 _UNSURE = -1.0  # mean log-probability of a token
 _GUESSED = -2.5  # and where it has no idea of its words at all
 _REPETITIVE = 2.4  # how far text may be compressed
+_SHORTEST_REFRAIN, _LONGEST_REFRAIN = 3, 20  # words: "no, no, no" is said, "she put down her bags" three times in a row is not
+_TIMES = 3
+_UNIT = re.compile(r"[\u2e80-\ud7ff\uf900-\ufaff]|[^\W_]+")
 _TOKENS_PER_S = 12  # twice what a fast speaker says in a script with a token for each character
 _TOKENS_AT_LEAST = 12
 
@@ -45,6 +49,11 @@ def is_silence(no_speech: float, mean_log_probability: float) -> bool:
 
 
 def is_loop(text: str) -> bool:
-    """Whether a text repeats itself as no speaker does."""
+    """Whether a text repeats itself as no speaker does: all of it, or its end behind words that were really said."""
     data = text.encode()
-    return len(data) / len(zlib.compress(data)) > _REPETITIVE
+    return len(data) / len(zlib.compress(data)) > _REPETITIVE or _ends_in_refrain(_UNIT.findall(text.casefold()))
+
+
+def _ends_in_refrain(words: list[str]) -> bool:
+    spans = range(_SHORTEST_REFRAIN, min(_LONGEST_REFRAIN, len(words) // _TIMES) + 1)
+    return any(words[-span * (_TIMES - 1) :] == words[-span * _TIMES : -span] for span in spans)
