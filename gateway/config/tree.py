@@ -187,7 +187,7 @@ class EndpointingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     sure_ms: PositiveInt = 192
     unsure_ms: PositiveInt = 800
     longest_ms: PositiveInt = 1500
-    longest_utterance_s: Annotated[float, Meta(gt=1, le=120)] = 30.0
+    longest_utterance_s: Annotated[float, Meta(gt=1, le=300)] = 90.0
 
 
 class HearingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -41,6 +41,8 @@ STALL_S = 3.0  # a detector that says nothing for so long may not keep an uttera
 AHEAD_MS = 1500.0  # of unjudged audio in the detector; it drops what is more than 2 s
 SLACK_MS = LONGEST_SILENCE_MS + 2000  # tape behind an utterance: the detector's backlog, and the pause that ends it
 TAIL_MS = 300.0  # silence left behind an utterance; recognizers misread words cut at their last sound
+PIECE_MS = 7000.0  # a speaker who goes on after a pause begins a piece of its own, where so much was said before it
+SCORED_MS = 8000.0  # what the end-of-turn model hears
 SHORTEST_MS = 100.0  # of a push-to-talk utterance
 WAITING = 8  # finished utterances whose text is awaited
 
@@ -189,6 +191,7 @@ class Listener:
                 if self._open is None:
                     self._tape.forget_before(frame.pts_ms - self._preroll_ms)
                 else:
+                    self._tape.forget_before(min(self._open.piece.from_ms, self._heard_ms - SCORED_MS))
                     self._read_along(self._open, self._endpointer.spoken_until_ms)
 
     async def _watch(self) -> None:
@@ -245,7 +248,7 @@ class Listener:
                 return len(pcm) / BYTES_PER_MS
 
     def _feed(self, pcm: bytes) -> None:
-        needed_from_ms = self._fed_ms if self._open is None else min(self._fed_ms, self._open.from_ms)
+        needed_from_ms = self._fed_ms if self._open is None else min(self._fed_ms, self._open.piece.from_ms)
         lost_ms = self._tape.append(pcm, needed_from_ms=needed_from_ms)
         if lost_ms:
             self._metrics.audio_dropped.labels("too_long").inc(lost_ms / 1000)
@@ -278,10 +281,10 @@ class Listener:
                 case EndLikely():
                     self._on_likely(self._open, decision.at_ms)
                 case ScoreWanted():
-                    self._readings.score(self._open, self._tape.cut(self._open.from_ms, self._heard_ms), self._on_score)
+                    from_ms = max(self._open.from_ms, self._heard_ms - SCORED_MS)
+                    self._readings.score(self._open, self._tape.cut(from_ms, self._heard_ms), self._on_score)
                 case SpeechResumed():
-                    self._readings.forget_pause(self._open)
-                    self._owner.on_speech_resumed(self._open.number)
+                    self._on_resumed(self._open, decision.at_ms)
                 case TurnEnded():
                     self._on_ended(self._open, decision)
                 case NoiseHeard():
@@ -303,26 +306,41 @@ class Listener:
 
     def _read_along(self, utterance: OpenUtterance, spoken_until_ms: float) -> None:
         """Ask for a partial text when enough was said since the last one."""
-        is_due = spoken_until_ms - max(utterance.read_until_ms, utterance.from_ms) >= self._hearing.partial_ms
-        if is_due and not utterance.is_read and not utterance.is_paused:
-            pcm, until_ms = self._tape.cut(utterance.from_ms, self._heard_ms), self._heard_ms
+        piece = utterance.piece
+        is_due = spoken_until_ms - max(piece.read_until_ms, piece.from_ms) >= self._hearing.partial_ms
+        if is_due and not piece.is_read and not utterance.is_paused:
+            pcm, until_ms = self._tape.cut(piece.from_ms, self._heard_ms), self._heard_ms
             self._readings.read_partial(utterance, pcm, until_ms, self.language, self._on_partial)
 
     def _on_partial(self, utterance: OpenUtterance) -> None:
         if utterance is self._open:
-            self._owner.on_text(utterance.number, utterance.partial)
+            self._owner.on_text(utterance.number, utterance.text_with(utterance.piece.partial))
 
     def _on_likely(self, utterance: OpenUtterance, at_ms: float) -> None:
         utterance.likely_ended_s = self._clock.loop_s(at_ms, self._now())
+        utterance.paused_ms = at_ms
         self._readings.begin_pause(utterance)
-        if utterance.covers(at_ms):
-            self._tell_likely(utterance, utterance.partial)
-        pcm = self._tape.cut(utterance.from_ms, self._heard_ms)
+        piece = utterance.piece
+        if piece.covers(at_ms):
+            self._tell_likely(utterance, utterance.text_with(piece.partial))
+        pcm = self._tape.cut(piece.from_ms, self._heard_ms)
         self._readings.read_closing(utterance, pcm, self.language, self._on_closing)
+
+    def _on_resumed(self, utterance: OpenUtterance, at_ms: float) -> None:
+        """It was a pause. Behind a long piece a new one begins: what was read before it is not read again with every further word."""
+        piece = utterance.piece
+        if utterance.paused_ms - piece.from_ms >= PIECE_MS:
+            from_ms = max(utterance.paused_ms, at_ms - self._hearing.preroll_ms)
+            utterance.begin_piece(from_ms, self._tape.cut(piece.from_ms, from_ms))
+            self._readings.end_pause(utterance)
+        else:
+            self._readings.forget_pause(utterance)
+        self._owner.on_speech_resumed(utterance.number)
 
     def _on_closing(self, utterance: OpenUtterance, text: str) -> None:
         if utterance is not self._open:
             return
+        text = utterance.text_with(text)
         self._owner.on_text(utterance.number, text)
         if utterance is self._open:
             self._tell_likely(utterance, text)
@@ -339,7 +357,7 @@ class Listener:
     def _on_ended(self, utterance: OpenUtterance, ended: TurnEnded) -> None:
         self._open = None
         self._read_to_ms = ended.at_ms
-        utterance.pcm = self._tape.cut(utterance.from_ms, ended.at_ms + TAIL_MS)
+        utterance.piece.pcm = self._tape.cut(utterance.piece.from_ms, ended.at_ms + TAIL_MS)
         utterance.at_ms = self._clock.client_ms(ended.at_ms)
         utterance.ended_s = self._clock.loop_s(ended.at_ms, self._now())
         self._metrics.end_wait.labels(ended.why).observe(ended.waited_ms / 1000)

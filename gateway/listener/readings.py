@@ -12,7 +12,7 @@ from typing import Any
 
 from engine.api import Ears, EngineError, Transcript, Transcription
 from gateway.config import HearingSettings
-from gateway.listener.utterance import OpenUtterance
+from gateway.listener.utterance import OpenUtterance, Piece, joined
 from gateway.metrics import ListeningMetrics
 
 RETRY_S = 0.25  # between two attempts for a final text while the recognizer restarts or is full
@@ -34,19 +34,20 @@ class Readings:
         language: str | None,
         on_text: Callable[[OpenUtterance], None],
     ) -> None:
-        """Text of what was said so far, into `utterance.partial`."""
+        """Text of what was said so far of the newest piece, into `piece.partial`."""
+        piece = utterance.piece
 
         async def read() -> None:
             try:
-                transcript = await self._transcribe(utterance, pcm, language, is_final=False)
+                transcript = await self._transcribe(utterance, piece, pcm, language, is_final=False)
             finally:
-                utterance.is_read = False
-                utterance.read_until_ms = until_ms
-            if transcript is not None and transcript.text:
-                utterance.partial = transcript.text
+                piece.is_read = False
+                piece.read_until_ms = until_ms
+            if transcript is not None and transcript.text and piece is utterance.piece:
+                piece.partial = transcript.text
                 on_text(utterance)
 
-        utterance.is_read = True
+        piece.is_read = True
         self._spawn(utterance, read(), "partial")
 
     def begin_pause(self, utterance: OpenUtterance) -> None:
@@ -55,26 +56,33 @@ class Readings:
         utterance.pause += 1
 
     def forget_pause(self, utterance: OpenUtterance) -> None:
-        """The speaker goes on: what was asked in the pause is stale."""
+        """The speaker goes on with the same piece: what was asked in the pause is stale."""
+        piece = utterance.piece
+        self.end_pause(utterance)
+        if piece.closing is not None and not piece.closing.done():
+            self._ears.recognizer.cancel(self._name(utterance, piece))
+        piece.closing, piece.text = None, None
+
+    def end_pause(self, utterance: OpenUtterance) -> None:
+        """The speaker goes on, with a piece of its own: the text of what was said before is still wanted."""
         utterance.is_paused = False
         utterance.pause += 1
-        if utterance.closing is not None and not utterance.closing.done():
-            self._ears.recognizer.cancel(self._name(utterance))
-        utterance.closing, utterance.closing_text = None, None
 
     def read_closing(
         self, utterance: OpenUtterance, pcm: bytes, language: str | None, on_text: Callable[[OpenUtterance, str], None]
     ) -> None:
-        """Text of the whole utterance, as if it were over; where it is, it is the final one."""
-        pause = utterance.pause
+        """Text of the newest piece, as if it were over; where it is, it is the final one."""
+        piece, pause = utterance.piece, utterance.pause
 
         async def read() -> None:
-            transcript = await self._transcribe(utterance, pcm, language, is_final=True)
-            if transcript is not None and utterance.pause == pause:
-                utterance.closing_text = (transcript.text.strip(), transcript.language)
-                on_text(utterance, transcript.text.strip())
+            transcript = await self._transcribe(utterance, piece, pcm, language, is_final=True)
+            if transcript is None or piece.closing is not asyncio.current_task():
+                return
+            piece.text, piece.pcm = (transcript.text.strip(), transcript.language), b""
+            if utterance.pause == pause:
+                on_text(utterance, piece.text[0])
 
-        utterance.closing = self._spawn(utterance, read(), "closing text")
+        piece.closing = self._spawn(utterance, read(), "closing text")
 
     def score(self, utterance: OpenUtterance, pcm: bytes, on_score: Callable[[OpenUtterance, float], None]) -> None:
         """How surely the speaker has finished; no answer in time is none."""
@@ -95,37 +103,52 @@ class Readings:
         self._spawn(utterance, ask(), "end of turn")
 
     async def final(self, utterance: OpenUtterance, language: str | None) -> tuple[str, str | None] | None:
-        """Text and language of a finished utterance; None when the recognizer gave none in time."""
+        """Text and language of a finished utterance; None when the recognizer gave none in time.
+
+        Of a long one all pieces whose text came: the speaker is asked again for nothing that was understood.
+        """
+        pieces = [*utterance.earlier, utterance.piece]
         try:
             async with asyncio.timeout(self._settings.final_s):
-                if utterance.closing is not None:
-                    await asyncio.wait([utterance.closing])
-                while utterance.closing_text is None:
-                    transcript = await self._transcribe(utterance, utterance.pcm, language, is_final=True)
-                    if transcript is not None:
-                        return transcript.text.strip(), transcript.language
-                    await asyncio.sleep(RETRY_S)
+                for piece in pieces:
+                    await self._finish(utterance, piece, language)
         except TimeoutError:
             self.cancel(utterance)
-        return utterance.closing_text
+        known = [piece.text for piece in pieces if piece.text is not None]
+        return (joined([text for text, _ in known]), known[-1][1]) if known else None
 
     def cancel(self, utterance: OpenUtterance) -> None:
         """Nothing of an utterance is wanted any more."""
         utterance.pause += 1
-        self._ears.recognizer.cancel(self._name(utterance))
+        for piece in (*utterance.earlier, utterance.piece):
+            self._ears.recognizer.cancel(self._name(utterance, piece))
         for task in utterance.tasks:
             task.cancel()
 
-    async def _transcribe(self, utterance: OpenUtterance, pcm: bytes, language: str | None, *, is_final: bool) -> Transcript | None:
-        wanted = Transcription(utterance=self._name(utterance), session=self._stream_id, pcm=pcm, language=language, is_final=is_final)
+    async def _finish(self, utterance: OpenUtterance, piece: Piece, language: str | None) -> None:
+        if piece.closing is not None:
+            await asyncio.wait([piece.closing])
+        while piece.text is None:
+            transcript = await self._transcribe(utterance, piece, piece.pcm, language, is_final=True)
+            if transcript is not None:
+                piece.text = (transcript.text.strip(), transcript.language)
+            else:
+                await asyncio.sleep(RETRY_S)
+
+    async def _transcribe(
+        self, utterance: OpenUtterance, piece: Piece, pcm: bytes, language: str | None, *, is_final: bool
+    ) -> Transcript | None:
+        name = self._name(utterance, piece)
+        wanted = Transcription(utterance=name, session=self._stream_id, pcm=pcm, language=language, is_final=is_final)
         try:
             return await self._ears.recognizer.transcribe(wanted)
         except EngineError as error:
             self._metrics.ear_errors.labels("asr", error.kind).inc()
             return None
 
-    def _name(self, utterance: OpenUtterance) -> str:
-        return f"{self._stream_id}:{utterance.number}"
+    def _name(self, utterance: OpenUtterance, piece: Piece) -> str:
+        name = f"{self._stream_id}:{utterance.number}"
+        return f"{name}.{piece.number}" if piece.number else name
 
     def _spawn(self, utterance: OpenUtterance, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:  # Any: asyncio's own
         task = self._tasks.create_task(work, name=f"{self._stream_id} {what} {utterance.number}")

@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from gateway.endpointing import Reading, read
 from gateway.errors import StrettoError
 
 COVERED_MS = 120.0  # less than a syllable is missing: detectors hold on to a voice for so long after its end
@@ -51,8 +52,8 @@ class Owner(Protocol):
         """No text will come of it."""
 
 
-class OpenUtterance:
-    """One that is being spoken, or whose final text is awaited. Times ending in `_ms` are on the stream's clock, but for `at_ms`."""
+class Piece:
+    """What is read in one go: a whole utterance, or of a long one the part between two pauses. Times are on the stream's clock."""
 
     def __init__(self, number: int, from_ms: float) -> None:
         self.number = number
@@ -60,16 +61,47 @@ class OpenUtterance:
         self.partial = ""
         self.read_until_ms = from_ms  # what was asked for in the newest partial reading
         self.is_read = False  # a partial reading is on its way
-        self.is_paused = False
-        self.pause = 0  # which pause this is; readings and scores of an earlier one are stale
-        self.likely_ended_s = 0.0
         self.closing: asyncio.Task[None] | None = None
-        self.closing_text: tuple[str, str | None] | None = None
-        self.pcm = b""  # once it is over
-        self.at_ms = 0
-        self.ended_s = 0.0
-        self.tasks: set[asyncio.Task[None]] = set()
+        self.text: tuple[str, str | None] | None = None  # as it stands if nothing follows, and its language
+        self.pcm = b""  # once it is over, and until its text is there
 
     def covers(self, spoken_until_ms: float) -> bool:
         """Whether the partial text holds all that was said."""
         return bool(self.partial) and self.read_until_ms >= spoken_until_ms - COVERED_MS
+
+
+class OpenUtterance:
+    """One that is being spoken, or whose final text is awaited. Times ending in `_ms` are on the stream's clock, but for `at_ms`."""
+
+    def __init__(self, number: int, from_ms: float) -> None:
+        self.number = number
+        self.from_ms = from_ms
+        self.earlier: list[Piece] = []
+        self.piece = Piece(0, from_ms)
+        self.is_paused = False
+        self.pause = 0  # which pause this is; readings and scores of an earlier one are stale
+        self.paused_ms = self.likely_ended_s = 0.0  # when the newest pause began
+        self.at_ms = 0
+        self.ended_s = 0.0
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    def begin_piece(self, from_ms: float, pcm: bytes) -> None:
+        """What was said up to the pause is a piece of its own; `pcm` is its audio."""
+        self.piece.pcm = pcm if self.piece.text is None else b""
+        self.earlier.append(self.piece)
+        self.piece = Piece(self.piece.number + 1, from_ms)
+
+    def text_with(self, text: str) -> str:
+        """The text of the last piece behind those of the earlier ones, as far as they are known."""
+        return joined([piece.text[0] for piece in self.earlier if piece.text is not None] + [text])
+
+
+def joined(texts: list[str]) -> str:
+    """Pieces of one utterance as one text. A stop that the recognizer put behind half a sentence goes."""
+    whole = ""
+    for text in filter(None, texts):
+        if whole and read(whole) in (Reading.HESITATING, Reading.DICTATING):
+            whole = whole.rstrip(" .。…,，") or whole
+        glue = "" if not whole or ord(text[0]) > 0x2E80 else " "
+        whole += glue + text
+    return whole

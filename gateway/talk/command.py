@@ -24,7 +24,7 @@ from gateway.talk.sound import Sink, sink
 from gateway.talk.spoken import Dialogue
 from gateway.talk.transcript import Transcript
 
-LONG_S = 30.0  # endpointing.longest_utterance_s as it is by default
+LONG_S = 90.0  # endpointing.longest_utterance_s as it is by default
 OK, FAILED, WRONG, ABSENT, STOPPED = 0, 1, 2, 3, 130
 
 

@@ -165,6 +165,48 @@ async def test_a_pause_within_a_sentence_is_one_utterance_and_its_readings_are_d
         assert scene.metrics.utterances.labels("text")._value.get() == 1
 
 
+async def speak_of_the_sea(scene: Scene, script: tuple[Heard | str, ...]) -> None:
+    """Eight seconds for each text, and half a second of pause behind each but the last."""
+    for n in range(len(script)):
+        await scene.send(8000)
+        await scene.send(500 if n + 1 < len(script) else 2500, SILENCE)
+    await scene.until("utterance")
+
+
+@pytest.mark.parametrize("final_ms", [80, 900])
+async def test_a_speaker_of_seventy_seconds_is_heard_whole_and_read_piece_by_piece(final_ms: float) -> None:
+    script = tuple(f"This is the {n}. thing that I say." for n in range(9))
+    recognizer = ScriptedRecognizer(script, final_ms=final_ms)
+    async with listening(recognizer=recognizer, scores=(0.3,)) as scene:
+        await speak_of_the_sea(scene, script)
+        assert [what for what in scene.notes.whats() if what in ("started", "ended", "utterance")] == ["started", "ended", "utterance"]
+        assert scene.notes.utterances[0].text == " ".join(script)
+        assert max(len(request.pcm) for request in recognizer.requests) < 9500 * 32
+        partials = [str(value) for _, what, value in scene.notes.told if what == "text"]
+        assert partials[-1] == " ".join(script)
+        assert any(text.startswith(" ".join(script[:7])) for text in partials[:-2]), "what was said before stays in the partial texts"
+
+
+async def test_a_piece_that_could_not_be_read_is_read_again() -> None:
+    lost = Heard(text="second", errors=(EngineBusy,) * 30)
+    async with listening(("First", lost, "third."), scores=(0.3,), settings={"hearing": {"final_s": 20.0}}) as scene:
+        await speak_of_the_sea(scene, ("", "", ""))
+        assert scene.notes.utterances[0].text == "First second third."
+
+
+async def test_a_piece_that_stays_unread_takes_nothing_from_the_others() -> None:
+    lost = Heard(text="second", errors=(EngineBusy,) * 999)
+    async with listening(("First", lost, "third."), scores=(0.3,), settings={"hearing": {"final_s": 3.0}}) as scene:
+        await speak_of_the_sea(scene, ("", "", ""))
+        assert scene.notes.utterances[0].text == "First third."
+
+
+async def test_pieces_that_break_off_are_joined_without_the_stop_that_was_guessed() -> None:
+    async with listening(("I would like a coffee and.", "A cake."), scores=(0.3,)) as scene:
+        await speak_of_the_sea(scene, ("", ""))
+        assert scene.notes.utterances[0].text == "I would like a coffee and A cake."
+
+
 async def test_silence_and_noise_ask_nothing_of_the_recognizer() -> None:
     detector = ScriptedDetector(by_spans((1000, 1064), (3000, 3030)))
     async with listening(detector=detector) as scene:
