@@ -20,6 +20,7 @@ class Reading(StrEnum):
     EMPTY = auto()  # nothing was understood
     COMPLETE = auto()  # ends like a sentence
     OPEN = auto()  # could end here
+    LEADING = auto()  # begins like the first half of a sentence, and there is no second one
     DICTATING = auto()  # digits, and not a whole number of them
     HESITATING = auto()  # ends in a filler, or in a word that wants another
 
@@ -33,17 +34,22 @@ _RARELY_LAST = frozenset(_WORDS["rarely_last"])  # "what for?" ends; "I want a t
 _SELDOM_LAST = frozenset(_WORDS["seldom_last"])  # "I think so.": with a mark, yes; without one, hardly
 _ANSWERS = frozenset(_WORDS["answers"])  # fillers that are a whole answer as well
 _PHRASES = tuple(_WORDS["phrases"])  # said while thinking
+_OPENERS = frozenset(_WORDS["openers"])  # nothing else in the last clause: it has only begun
+_HALF = re.compile(rf"(?:{'|'.join(sorted(_WORDS['half'], key=len, reverse=True))})(?![a-z'])")  # "When I was young": and then?
+_SIMPLIFIED = str.maketrans(dict(zip(_WORDS["simplified"][::2], _WORDS["simplified"][1::2], strict=True)))  # recognizers mix the scripts
+_CLAUSE = re.compile(r"[,，;；.。?？!！:：…]+")
 _HAN_LAST = tuple(sorted((w for w in _FILLERS | _NEVER_LAST | _RARELY_LAST | _SELDOM_LAST if ord(w[0]) > 0x2E80), key=len, reverse=True))
 _NUMBER_WORDS = frozenset(_WORDS["digits"])
 _HAN_DIGITS = frozenset("零〇一二三四五六七八九幺两")
 _WHOLE_NUMBERS = frozenset((10, 11, 16, 18))  # digits of a phone, card or identity number: then it is said
+_LEADING_ZERO = re.compile(r"(?<![\d.:])0\d+$")  # "017" is no quantity
 _NUMBER_ASKED = re.compile("|".join(_WORDS["number_asked"]))
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
 def read(text: str) -> Reading:
     """How the text ends."""
-    text = unicodedata.normalize("NFKC", text).strip().casefold()
+    text = unicodedata.normalize("NFKC", text).strip().casefold().translate(_SIMPLIFIED)
     bare = text.rstrip(" " + _STOPS + "\"')）」』”’")
     if not _WORD.search(text):
         return Reading.EMPTY
@@ -54,12 +60,15 @@ def read(text: str) -> Reading:
     is_asked = text.endswith(("?", "!"))
     if last in _FILLERS or last in _NEVER_LAST or (last in _RARELY_LAST and not is_asked) or (last in _SELDOM_LAST and not is_marked):
         return Reading.HESITATING
-    if not is_asked and bare.rstrip(" ,，、…").endswith(_PHRASES):
+    clauses = [clause.strip() for clause in _CLAUSE.split(bare) if clause.strip()]
+    if not is_asked and (bare.rstrip(" ,，、…").endswith(_PHRASES) or clauses[-1] in _OPENERS):
         return Reading.HESITATING
     if not is_asked and _is_dictating(bare):
         return Reading.DICTATING
     if text.endswith(_PAUSES):
         return Reading.HESITATING
+    if not is_asked and len(clauses) == 1 and _HALF.match(bare):
+        return Reading.LEADING
     return Reading.COMPLETE if is_marked else Reading.OPEN
 
 
@@ -83,7 +92,7 @@ def _is_dictating(text: str) -> bool:
         return False
     if _NUMBER_ASKED.search(before):
         return n_digits < max(_WHOLE_NUMBERS)
-    return (n_groups >= 2 and n_digits >= 3) or n_digits >= 5
+    return (n_groups >= 2 and n_digits >= 3) or n_digits >= 5 or _LEADING_ZERO.search(text) is not None
 
 
 def _digit_tail(text: str) -> tuple[int, int, str]:
@@ -92,6 +101,8 @@ def _digit_tail(text: str) -> tuple[int, int, str]:
     end = len(text)
     while end > 0:
         piece = text[:end].rstrip(" ,，、.-–()")
+        if text[len(piece) : end] == "." and piece[-1:].isdigit() and n_digits:
+            return 0, 0, text  # "3.14" is a quantity
         if piece and piece[-1] in _HAN_DIGITS:
             start = len(piece)
             while start > 0 and piece[start - 1] in _HAN_DIGITS:

@@ -17,8 +17,15 @@ _BY_TEXT = {  # factors on the score's own wait
     Reading.EMPTY: 1.0,
     Reading.OPEN: 1.0,
     Reading.COMPLETE: 0.7,
+    Reading.LEADING: 1.0,
     Reading.DICTATING: 1.5,
     Reading.HESITATING: 2.0,
+}
+_LEAST = {  # of the unsure wait, however sure the sound is: a speaker who hesitates pauses for longer than one who breathes
+    Reading.UNREAD: 1.0,
+    Reading.LEADING: 1.0,
+    Reading.DICTATING: 1.25,
+    Reading.HESITATING: 1.5,
 }
 
 
@@ -31,7 +38,5 @@ def wait_ms(settings: EndpointingSettings, score: float | None, reading: Reading
     elif score is not None and score > _DOUBTFUL_SCORE:
         sureness = min(1.0, (score - _DOUBTFUL_SCORE) / (waits.sure_score - _DOUBTFUL_SCORE)) if waits.sure_score > _DOUBTFUL_SCORE else 1.0
         wait -= sureness * (waits.unsure_ms - waits.sure_ms)
-    wait *= _BY_TEXT[reading]
-    if reading in (Reading.UNREAD, Reading.HESITATING, Reading.DICTATING):
-        wait = max(wait, waits.unsure_ms)
+    wait = max(wait * _BY_TEXT[reading], waits.unsure_ms * _LEAST.get(reading, 0.0))
     return min(max(wait, waits.sure_ms), waits.longest_ms)
