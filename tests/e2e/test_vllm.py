@@ -335,7 +335,7 @@ async def test_a_gateway_talks_with_vllm_and_takes_it_along_when_killed(tmp_path
             cached = [await said_in(conversation, f"Tell me thing {number} about the sea.") for number in range(3)]
         assert cached[0] < cached[1] < cached[2]
         (core,) = children(gateway.pid)
-        assert b"STRETTO_LLM__ENGINE" not in Path(f"/proc/{core}/environ").read_bytes(), "settings, and keys among them, stay here"
+        assert b"STRETTO_LLM__ENGINE" not in environment_of(core), "settings, and keys among them, stay here"
     except BaseException:
         print((tmp_path / "log").read_text()[-5000:])
         raise
@@ -348,6 +348,10 @@ async def test_a_gateway_talks_with_vllm_and_takes_it_along_when_killed(tmp_path
         await asyncio.sleep(0.1)
     os.kill(core, signal.SIGKILL)
     pytest.fail("the engine core outlived its gateway")
+
+
+def environment_of(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
 
 
 def free_port() -> int:

@@ -116,6 +116,7 @@ async def test_the_server_outlives_its_gateway_and_ends_when_told(tmp_path: Path
             async with connect(url, start=text_only, timeout_s=120) as conversation:
                 again = await said_in(conversation, "Tell me thing 0 about the sea.")
             assert again.usage.cached_tokens > 0  # the cache is still warm
+            state = await a_killed_server_is_started_again(tmp_path, url, state)
         assert is_alive(state)
 
         command = [sys.executable, "-m", "gateway", "serve", "--stop-engine"]
@@ -127,6 +128,46 @@ async def test_the_server_outlives_its_gateway_and_ends_when_told(tmp_path: Path
         assert not is_alive(state)
     finally:
         stop_all(tmp_path / "vllm-serve", 15.0)
+
+
+async def a_killed_server_is_started_again(cache: Path, url: str, killed: State) -> State:
+    """By the gateway that found it running, while a conversation goes on: its turn fails, and one a start later is answered."""
+    async with connect(url, start=StartSession(output="text"), timeout_s=400) as conversation:
+        os.kill(killed.pid, signal.SIGKILL)
+        reply = await conversation.text("Are you still there?")
+        assert (await reply.finished()).status == "failed"
+        for _ in range(400):
+            if (state := server_state(cache)).pid != killed.pid and await answers(state.socket):
+                break
+            await asyncio.sleep(1)
+        assert state.pid != killed.pid
+        for _ in range(60):  # the gateway looks twice a second
+            if (await (await conversation.text("And now?")).finished()).status == "completed":
+                break
+            await asyncio.sleep(1)
+        else:
+            pytest.fail("the conversation found no engine again")
+    assert not processes_of_session(killed.pid), "a core without its server would keep the GPU's memory"
+    return state
+
+
+async def answers(socket: str) -> bool:
+    try:
+        async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=socket)) as http:
+            return (await http.get("http://localhost/health")).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def processes_of_session(leader: int) -> list[int]:
+    """Living processes of the session that `leader` began."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == leader and fields[0] not in ("Z", "X"):
+                found.append(int(folder.name))
+    return found
 
 
 async def an_interrupted_turn_is_aborted(url: str, socket: str) -> None:
