@@ -17,6 +17,7 @@ from engine.build_voices import build_voices, needed_by_voices
 from engine.convert_gguf import SMOLLM2_FOLDER
 from engine.settings import EngineSettings
 from engine.vllm_args import Plan, plan
+from engine.vllm_check import sure_faults
 from engine.weights import SMOLLM2, Weights, fetch, locate
 
 _log = logging.getLogger(__name__)
@@ -168,7 +169,7 @@ def _vllm(settings: EngineSettings) -> LanguageModel:
     _need("vllm", "vllm")
     from engine.llm.vllm import VllmModel
 
-    return VllmModel(vllm_plan(settings))
+    return VllmModel(_sound(vllm_plan(settings)))
 
 
 def _openai(settings: EngineSettings) -> LanguageModel:
@@ -203,7 +204,7 @@ def _vllm_serve(settings: EngineSettings) -> LanguageModel:
     from engine.llm.serving import ServedVllm
 
     llm = settings.llm
-    return ServedVllm(vllm_plan(settings), settings.cache_path, first_s=llm.first_s, next_s=llm.next_s)
+    return ServedVllm(_sound(vllm_plan(settings)), settings.cache_path, first_s=llm.first_s, next_s=llm.next_s)
 
 
 def stop_served(settings: EngineSettings) -> int:
@@ -230,6 +231,13 @@ def vllm_plan(settings: EngineSettings) -> Plan:
         threads=llm.threads,
         cache_path=settings.cache_path,
     )
+
+
+def _sound(made: Plan) -> Plan:
+    """The plan, unless it cannot work on this machine with this model. Raises `EngineSetupError`."""
+    if faults := sure_faults(made):
+        raise EngineSetupError("; ".join(faults))
+    return made
 
 
 def _need(module: str, extra: str) -> None:

@@ -42,7 +42,7 @@ def inspect(
     """Everything that can be known about `plan` without loading it, for `conversations` of `tokens` each."""
     environment = os.environ if environment is None else environment
     machine = read_gpus() if machine is None else machine
-    parallel = int(plan.arguments.get("tensor_parallel_size", 1))
+    parallel = _parallel(plan)
     on_gpu = plan.device == "cuda"
     gpus = chosen(machine.gpus, parallel, environment.get("CUDA_VISIBLE_DEVICES"))
     if on_gpu:
@@ -54,6 +54,26 @@ def inspect(
         smallest = min(gpu.total_bytes for gpu in gpus)
         yield _memory(plan, shape, smallest, parallel, conversations, tokens)
     yield _disk(cache_path)
+
+
+def sure_faults(plan: Plan, machine: Gpus | None = None, environment: Mapping[str, str] | None = None) -> list[str]:
+    """What cannot be meant, told before minutes of loading. Weights and memory are left to vLLM: it knows formats that this does not."""
+    environment = os.environ if environment is None else environment
+    faults: list[str | None] = []
+    if plan.device == "cuda" and (machine := read_gpus() if machine is None else machine).gpus:
+        gpus = chosen(machine.gpus, _parallel(plan), environment.get("CUDA_VISIBLE_DEVICES"))
+        faults += [check_count(gpus, _parallel(plan)) or check_same(gpus, machine.gpus), check_driver(machine.driver)]
+    folder = Path(plan.model).expanduser()
+    if (folder / "config.json").is_file():
+        shape = read_shape(_json(folder / "config.json"), 1)
+        faults += [check_parallel(shape, _parallel(plan)), check_quantization(shape, plan.arguments.get("quantization"))]
+        if "hf_overrides" not in plan.arguments and environment.get("VLLM_ALLOW_LONG_MAX_MODEL_LEN") != "1":
+            faults.append(check_context(shape, plan.arguments["max_model_len"]))
+    return [text for text in faults if text is not None]
+
+
+def _parallel(plan: Plan) -> int:
+    return int(plan.arguments.get("tensor_parallel_size", 1))
 
 
 def _gpus(machine: Gpus, parallel: int, gpus: tuple[Any, ...]) -> Iterator[Remark]:

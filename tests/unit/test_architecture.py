@@ -219,6 +219,7 @@ ROOMS: dict[str, Room] = {
             "engine.weights",
             "engine.audio",
             "engine.vllm_args",
+            "engine.vllm_check",  # what cannot work is told before it is loaded
             "engine.convert_gguf",
         ),
     ),

@@ -10,6 +10,7 @@ from msgspec import structs
 from engine import build
 from engine.api import EngineSetupError
 from engine.fake import ScriptedModel, ScriptedVoice
+from engine.llm.vllm.embedded import check_model
 from engine.settings import AsrSettings, EngineSettings, LlmSettings, TtsSettings
 from engine.weights import PIPER_JOE, SMOLLM2, Weights
 
@@ -151,3 +152,30 @@ async def test_an_engine_that_fails_to_close_keeps_no_other_from_closing(tmp_pat
     async with build.Engines(Clinging(), voice, ()).running():
         assert voice.health().ready
     assert not voice.health().ready
+
+
+def test_a_model_that_cannot_be_meant_is_refused_before_it_is_loaded(machine: Machine, tmp_path: Path) -> None:
+    machine.has(gpu=False, packages=("vllm", "httpx"))
+    (tmp_path / "config.json").write_text(
+        '{"num_hidden_layers": 2, "num_attention_heads": 9, "hidden_size": 576, "max_position_embeddings": 2048}'
+    )
+    for engine in ("vllm", "vllm-serve"):
+        long = LlmSettings(engine=engine, model=str(tmp_path), context_tokens=9000)
+        with pytest.raises(EngineSetupError, match=r"llm\.context_tokens is 9000, the model was made for 2048"):
+            build.build(settings(tmp_path, long))
+        odd = LlmSettings(engine=engine, model=str(tmp_path), context_tokens=2048, vllm={"tensor_parallel_size": 2})
+        with pytest.raises(EngineSetupError, match="9 attention heads"):
+            build.build(settings(tmp_path, odd))
+
+
+@pytest.mark.parametrize(
+    ("model", "word"),
+    [
+        ("", "llm.model is empty"),
+        ("/no/such/folder", "the folder '/no/such/folder', which does not exist"),
+        ("{empty}", "has no config.json"),
+    ],
+)
+def test_a_model_folder_that_is_none_is_told(tmp_path: Path, model: str, word: str) -> None:
+    with pytest.raises(EngineSetupError, match=word):
+        check_model(model.format(empty=tmp_path))

@@ -17,6 +17,7 @@ from engine.api import (
     Message,
     Prompt,
     ToolCall,
+    Usage,
 )
 from engine.llm.openai.asking import body_of
 from engine.llm.openai.endpoints import Endpoint, Standing, order, parse, session_of
@@ -105,6 +106,13 @@ def test_counts_are_the_servers_own() -> None:
     assert usage is not None
     assert (usage.prompt_tokens, usage.cached_tokens, usage.output_tokens) == (9, 0, 5)
     assert deltas[-1].finish == "length"
+
+
+def test_a_chunk_of_counts_alone_says_nothing_and_is_counted_once() -> None:
+    alone = event({"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 4}}})
+    deltas = read(alone, piece("Hello."), piece(None, "stop"), alone, DONE)
+    assert [delta.text for delta in deltas] == ["Hello.", ""]
+    assert deltas[-1].usage == Usage(prompt_tokens=9, cached_tokens=4, output_tokens=1)
 
 
 def test_tool_calls_are_put_together_from_their_pieces() -> None:

@@ -6,6 +6,7 @@ The engine here is a small real one that makes tokens when told to; vLLM itself 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from types import SimpleNamespace
@@ -199,6 +200,45 @@ async def test_a_failed_first_start_is_told_and_not_retried() -> None:
     with pytest.raises(EngineSetupError, match="no such folder"):
         await model.start()
     assert model.health().detail == "no such folder"
+    await model.close()
+
+
+async def test_a_base_model_is_told_before_its_weights_are_loaded() -> None:
+    workshop = Workshop()
+
+    def without_template(*_: object) -> Any:
+        tokenizer = Tokenizer()
+        tokenizer.chat_template = ""
+        return tokenizer
+
+    model = VllmModel(Plan(model="folder/tiny", arguments={}), workshop.build, without_template, workshop.load_tools)
+    with pytest.raises(EngineSetupError, match="no chat template: it is a base model"):
+        await model.start()
+    assert not workshop.built
+    await model.close()
+
+
+async def test_a_long_start_says_what_it_is_doing_and_for_how_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    monkeypatch.setattr("engine.llm.vllm.model._PROGRESS_S", 0.02)
+    seen: list[str] = []
+
+    class Slow(Workshop):
+        def build(self, plan: Plan, steps: StepClock) -> Embedded:
+            for _ in range(10):
+                time.sleep(0.01)
+                seen.append(model.health().detail)
+            return super().build(plan, steps)
+
+    workshop = Slow()
+    model = made(workshop)
+    await model.start()
+    assert any(detail.startswith("loading the model, ") and detail.endswith(" s so far") for detail in seen)
+    told = [(record.message, getattr(record, "phase", "")) for record in caplog.records]
+    assert ("vllm still starting", "loading the model") in told
+    assert [phase for message, phase in told if message == "vllm start phase"] == ["loading the tokenizer", "loading the model"]
     await model.close()
 
 

@@ -16,7 +16,7 @@ from engine.gpus import Gpus, read_gpus
 from engine.vllm_args import plan
 from engine.vllm_args.fit import GIB
 from engine.vllm_args.machine import Gpu
-from engine.vllm_check import Remark, inspect
+from engine.vllm_check import Remark, inspect, sure_faults
 from engine.warm_up import PRIORITY, warm
 
 CONFIG = {
@@ -139,6 +139,22 @@ def test_each_fault_has_its_sentence(folder: Path) -> None:
     assert "580 or later" in faults(looked_at(folder, None, machine("A100", driver="535.1")))
     assert "made for 32768" in faults(looked_at(folder, None, None, context=40_000))
     assert "not quantized" in faults(looked_at(folder, {"quantization": "awq"}))
+
+
+def test_what_cannot_be_meant_is_told_before_anything_is_loaded(folder: Path) -> None:
+    def told(arguments: dict[str, Any] | None = None, found: Gpus | None = None, context: int = 4096) -> str:
+        made = plan(str(folder), arguments or {}, device="cuda", context_tokens=context)
+        return "; ".join(sure_faults(made, found or machine("A100", "A100"), {}))
+
+    assert told() == ""
+    assert "GPU 1 is L40S" in told({"tensor_parallel_size": 2}, machine("A100", "L40S"))
+    assert "2 GPUs can be seen" in told({"tensor_parallel_size": 4})
+    assert "does not divide the model's 28 attention heads" in told({"tensor_parallel_size": 8}, machine(*["A100"] * 8))
+    assert "made for 32768" in told(context=40_000)
+    assert told({"hf_overrides": {"max_position_embeddings": 65536}}, context=40_000) == "", "the operator knows"
+    assert "not quantized" in told({"quantization": "awq"})
+    assert "580 or later" in told(None, machine("A100", driver="535.1"))
+    assert told(None, Gpus()) == "", "where NVML does not answer, vLLM finds out"
 
 
 def test_a_model_bigger_than_the_gpu_is_a_fault(folder: Path) -> None:

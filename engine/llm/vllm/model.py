@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from engine.api import (
     Delta,
@@ -38,6 +38,7 @@ from engine.llm.vllm.watch import WatchLimits, judge
 from engine.vllm_args.plan import Plan
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 Build = Callable[[Plan, StepClock], Embedded]
 LoadTools = Callable[[str | None, Any], tools.MakeReader | None]  # Any: the tokenizer
 LoadTokenizer = Callable[[str, Mapping[str, str]], Any]  # Any: transformers.PreTrainedTokenizerFast
@@ -45,6 +46,7 @@ State = Literal["new", "starting", "ready", "restarting", "failed", "closed"]
 _INLINE_CHARACTERS = 6000  # tokenizing so much takes about 3 ms; longer prompts go to a thread, so that the loop breathes
 _WATCH_S = 0.5
 _BACKOFF_S = (0.5, 2.0, 5.0, 15.0, 30.0)  # pauses before starts after a death; the last one repeats
+_PROGRESS_S = 15.0  # between two words on a start that takes minutes
 _CLOSE_S = 20.0  # vLLM ends its core within five seconds, or it is killed
 
 
@@ -247,17 +249,18 @@ class VllmModel:
     async def _one_life(self) -> None:
         """From build to stop of one engine. Returns when it was closed, died or hung."""
         began = time.monotonic()
-        if self._renderer is None:
-            tokenizer = await asyncio.to_thread(self._load_tokenizer, self._plan.model, self._plan.environment)
-        engine = await asyncio.to_thread(self._build, self._plan, self._steps)
+        renderer = self._renderer
+        if renderer is None:
+            renderer = await self._phase("loading the tokenizer", self._read_model)
+        engine = await self._phase("loading the model", lambda: self._build(self._plan, self._steps))
         try:
-            if self._renderer is None:
-                self._renderer = PromptRenderer(tokenizer, engine.context_tokens, self._plan.template)
-                self._make_tool_reader = self._load_tools(self._plan.tool_call_parser, tokenizer)
+            renderer.context_tokens = engine.context_tokens
             if self._closing.is_set():
                 return
             built = time.monotonic()
+            self._detail = "making a first token"
             await self._first_token(engine)
+            self._renderer = renderer
             self._went_down.clear()
             async with asyncio.TaskGroup() as group:
                 self._group, self._engine = group, engine
@@ -275,6 +278,27 @@ class VllmModel:
         finally:
             self._engine = self._group = None
             await asyncio.to_thread(engine.stop)
+
+    def _read_model(self) -> PromptRenderer:
+        """What stands in the model's folder beside its weights: a base model, or a wrong parser, is told before they are loaded."""
+        tokenizer = self._load_tokenizer(self._plan.model, self._plan.environment)
+        renderer = PromptRenderer(tokenizer, 1, self._plan.template)
+        self._make_tool_reader = self._load_tools(self._plan.tool_call_parser, tokenizer)
+        return renderer
+
+    async def _phase(self, name: str, work: Callable[[], T]) -> T:
+        """Do a part of the start in a thread; whoever waits is told now and then how long it has taken."""
+        began, self._detail = time.monotonic(), name
+        working = asyncio.create_task(asyncio.to_thread(work), name=f"vllm: {name}")
+        try:
+            while not (await asyncio.wait({working}, timeout=_PROGRESS_S))[0]:
+                since_s = round(time.monotonic() - began)
+                self._detail = f"{name}, {since_s} s so far"
+                _log.info("vllm still starting", extra={"phase": name, "since_s": since_s})
+        finally:
+            working.cancel()  # of what is done it is none; a thread goes on to its end
+        _log.info("vllm start phase", extra={"phase": name, "s": round(time.monotonic() - began, 1)})
+        return working.result()
 
     async def _first_token(self, engine: Embedded) -> None:
         """The first request warms kernels and caches and proves that the engine answers. Raises `EngineSetupError`."""

@@ -35,7 +35,7 @@ class PromptRenderer:
             raise EngineSetupError("the model has no chat template: it is a base model, or its tokenizer_config.json lacks it")
         self._tokenizer = tokenizer
         self._backend = tokenizer.backend_tokenizer
-        self._context_tokens = context_tokens
+        self.context_tokens = context_tokens
         self._options = dict(options or {})
         self._control = _control_pattern(self._backend)
         self._takes_system = self._accepts([Message(role="system", text="a"), Message(role="user", text="b")])
@@ -55,8 +55,8 @@ class PromptRenderer:
         else:
             n_reused = len(reused.ids)
             ids = reused.ids + self._encode(pieces, len(reused.text))
-        if len(ids) >= self._context_tokens:
-            raise ContextTooLong(f"the prompt has {len(ids)} tokens; with the reply, {self._context_tokens} are allowed")
+        if len(ids) >= self.context_tokens:
+            raise ContextTooLong(f"the prompt has {len(ids)} tokens; with the reply, {self.context_tokens} are allowed")
         return Prompt(messages=tuple(messages), tools=tuple(tools), ids=ids, text=text, reused=n_reused)
 
     def ends_inside_character(self, ids: Sequence[int]) -> bool:
