@@ -93,8 +93,10 @@ def hum(voice: str, sample_rate_hz: int, start_ms: int, length_ms: int) -> bytes
     start = start_ms * sample_rate_hz // 1000
     end = (start_ms + length_ms) * sample_rate_hz // 1000
     offset = start % sample_rate_hz
-    n_seconds = (offset + end - start) // sample_rate_hz + 1
-    return (second * n_seconds)[2 * offset : 2 * (offset + end - start)]
+    rest = 2 * (offset + end - start) - len(second)
+    if rest <= 0:
+        return second[2 * offset : 2 * (offset + end - start)]
+    return second[2 * offset :] + (second * (rest // len(second) + 1))[:rest]
 
 
 @cache
