@@ -18,7 +18,7 @@ from engine.api import EngineError, EngineStalled, Expectant, Style, Synthesis, 
 from gateway.errors import SlowReader
 from gateway.events import AudioFrame, AudioOut, ErrorRaised, SegmentAudio, SegmentDone, ServerEvent, Word
 from gateway.metrics import Metrics, TurnClock
-from gateway.pacing import PlayoutClock
+from gateway.pacing import PlayoutClock, put_off
 from gateway.speaker.framing import Encoding, Sound, framer
 from gateway.speaker.pace import VoicePace
 from gateway.speaker.track import SegmentRecord, Track
@@ -215,7 +215,8 @@ class Speaker:
                         engine = self._engine_of(chunk.voice or voice)
                         self._metrics.tts_first_chunk.labels(engine).observe(track.sounded_s - asked_at)
                     track.add(chunk, self._now() * 1000)
-                    deadline.reschedule(loop.time() + settings.first_chunk_s)
+                    if (later := put_off(deadline.when(), loop.time(), settings.first_chunk_s)) is not None:
+                        deadline.reschedule(later)
         except TimeoutError as error:
             raise EngineStalled(f"no audio for {settings.first_chunk_s} s") from error
         track.made_s = self._now()

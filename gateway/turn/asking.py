@@ -13,6 +13,7 @@ from msgspec import structs
 
 from engine.api import Delta, EngineError, EngineStalled, FinishReason, Generation, Kept, Message, Prompt, Sampling, ToolCall, Usage
 from gateway.errors import ToolTimedOut
+from gateway.pacing import put_off
 from gateway.turn.gate import Gate
 from gateway.turn.plan import Parts, Plan
 
@@ -137,7 +138,8 @@ class Asking:
                 async with aclosing(self._parts.model.generate(generation)) as deltas:
                     async for delta in deltas:
                         wait_s = turn.next_delta_s
-                        deadline.reschedule(loop.time() + wait_s)
+                        if (later := put_off(deadline.when(), loop.time(), wait_s)) is not None:
+                            deadline.reschedule(later)
                         self._take(delta)
                         calls.extend(delta.tool_calls if tools else ())
         except TimeoutError as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.pacing import PlayoutClock, frame_ms
+from gateway.pacing import PlayoutClock, frame_ms, put_off
 
 
 def sending(length_ms: float = 1000, at: float = 10.0) -> PlayoutClock:
@@ -112,3 +112,26 @@ def test_a_report_corrects_our_estimate_of_a_player_that_stands_still() -> None:
     assert clock.report(250, 0.45), "less than we believed, and not less than the client has said"
     assert clock.played_ms(5.0) == pytest.approx(250)
     assert not clock.report(200, 0.5), "but a client never goes back behind its own word"
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "now_s", "moved_to_s"),
+    [
+        (None, 100.0, 111.0),  # there was none
+        (120.0, 100.0, 111.0),  # the first wait was longer
+        (111.0, 100.02, None),  # just set: 50 deltas a second set no timer
+        (111.0, 101.0, None),
+        (111.0, 101.01, 112.01),  # it would end the wait too early
+    ],
+)
+def test_a_deadline_is_moved_only_when_it_would_come_too_early_or_too_late(deadline_s: float, now_s: float, moved_to_s: float) -> None:
+    found = put_off(deadline_s, now_s, 10.0)
+    assert found == (None if moved_to_s is None else pytest.approx(moved_to_s))
+
+
+def test_a_wait_for_a_sign_of_life_ends_at_most_a_tenth_late() -> None:
+    deadline_s, last_s = 0.0, 0.0
+    for n in range(400):
+        last_s = n * 0.37
+        deadline_s = put_off(deadline_s, last_s, 10.0) or deadline_s
+        assert 10.0 <= deadline_s - last_s <= 11.0 + 1e-9
