@@ -19,6 +19,7 @@ from gateway.errors import SlowReader
 from gateway.events import AudioFrame, AudioOut, ErrorRaised, SegmentAudio, SegmentDone, ServerEvent, Word
 from gateway.metrics import Metrics, TurnClock
 from gateway.pacing import PlayoutClock, put_off
+from gateway.speaker.bell import Bell
 from gateway.speaker.framing import Encoding, Sound, framer
 from gateway.speaker.pace import VoicePace
 from gateway.speaker.track import SegmentRecord, Track
@@ -87,7 +88,7 @@ class Speaker:
         self._made: asyncio.Queue[Track | None] = asyncio.Queue()
         self._n_making = self._n_on_the_way = 0
         self._freed = asyncio.Event()
-        self._moved = asyncio.Event()
+        self._moved = Bell()
         self._expect(settings.voice)
 
     def say(self, segment: SpokenSegment) -> None:
@@ -104,7 +105,7 @@ class Speaker:
 
     def playout_moved(self) -> None:
         """The client reported playout or goes on after a pause: look at the clock again."""
-        self._moved.set()
+        self._moved.ring()
 
     async def synthesize(self) -> None:
         """Make the audio of one segment after the other, no further ahead than their voices need. A cancel frees the voices."""
@@ -293,12 +294,7 @@ class Speaker:
 
     async def _wait(self, seconds: float) -> None:
         """Wait for the clock to move, `seconds` at most."""
-        self._moved.clear()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._moved.wait()
-        except TimeoutError:
-            pass
+        await self._moved.wait(seconds)
 
     def _length_ms(self, track: Track) -> float:
         """Length of the segment's audio: known when made, else judged by its text and this turn's rate of speech."""

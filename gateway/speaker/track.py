@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 
 from engine.api import SpeechChunk, WordTiming
 from gateway.events import SegmentStatus
+from gateway.speaker.bell import Bell
 from gateway.speech.stream import SpokenSegment
 from gateway.voice_choice import Choice
 
@@ -50,7 +51,7 @@ class Track:
         self.made_bytes = 0
         self._chunks: deque[SpeechChunk] = deque()
         self._n_bytes = 0
-        self._grown = asyncio.Event()
+        self._grown = Bell()
 
     def record(self) -> SegmentRecord:
         """Its way, as far as it came."""
@@ -74,33 +75,31 @@ class Track:
         self.made_bytes += len(chunk.pcm)
         self.words.extend(chunk.words)
         self.at_ms = at_ms
-        self._grown.set()
+        self._grown.ring()
 
     def close(self, status: SegmentStatus) -> None:
         """No more audio comes."""
         self.status = status
         self.is_made = True
-        self._grown.set()
+        self._grown.ring()
 
     async def made(self, n_bytes: float) -> None:
         """Wait until so much PCM of the segment has been made, or all of it."""
         while self.made_bytes < n_bytes and not self.is_made:
-            self._grown.clear()
-            await self._grown.wait()
+            await self._grown.wait(None)
 
     async def take(self, n_bytes: int, least_bytes: int, patience_s: float) -> bytes:
         """The next `n_bytes` of PCM, fewer at the end of the segment, empty after it; waits for the voice.
 
         After `patience_s` less is good enough, but not less than `least_bytes`.
         """
-        deadline = asyncio.get_running_loop().time() + patience_s
+        time = asyncio.get_running_loop().time
+        deadline = time() + patience_s
         while self._n_bytes < n_bytes and not self.is_made:
-            self._grown.clear()
-            try:
-                async with asyncio.timeout_at(deadline if self._n_bytes >= least_bytes else None):
-                    await self._grown.wait()
-            except TimeoutError:
+            left_s = deadline - time() if self._n_bytes >= least_bytes else None
+            if left_s is not None and left_s <= 0:
                 break
+            await self._grown.wait(left_s)
         parts: list[bytes] = []
         wanted = min(n_bytes, self._n_bytes)
         while wanted > 0:
@@ -121,8 +120,7 @@ class Track:
         while not self._chunks:
             if self.is_made:
                 return None
-            self._grown.clear()
-            await self._grown.wait()
+            await self._grown.wait(None)
         chunk = self._chunks.popleft()
         self._n_bytes -= len(chunk.pcm)
         if chunk.pcm or chunk.mp3:
