@@ -50,10 +50,10 @@ class Outbox:
         self._metrics = metrics
         self._now = now
         self._slow_reader_s = slow_reader_s
-        self._control: deque[tuple[float, ServerEvent]] = deque()
-        self._audio: deque[tuple[float, ServerEvent]] = deque()
+        self._control: deque[tuple[float, ServerEvent, int]] = deque()  # since when it waits, and its weight
+        self._audio: deque[tuple[float, ServerEvent, int]] = deque()
         self._again: deque[tuple[int, ServerEvent]] = deque()
-        self._sent: deque[tuple[int, ServerEvent]] = deque()
+        self._sent: deque[tuple[int, ServerEvent, int]] = deque()
         self._sent_bytes = 0
         self._control_bytes = 0
         self._seq = 0
@@ -85,9 +85,10 @@ class Outbox:
         lane = self._audio if isinstance(event, _BEHIND_AUDIO) else self._control
         if len(lane) >= MAX_WAITING or self._control_bytes > WAITING_BYTES:
             raise SlowReader(f"{len(lane)} frames wait for this client; expected it to read.")
+        weight = _weight(event)  # once: three more times each, it was a thirtieth of a gateway's CPU under load
         if lane is self._control:
-            self._control_bytes += _weight(event)
-        lane.append((self._now(), event))
+            self._control_bytes += weight
+        lane.append((self._now(), event, weight))
         self._filled.set()
 
     async def next(self) -> tuple[int, ServerEvent]:
@@ -102,16 +103,16 @@ class Outbox:
                 return self._again.popleft()
             lane = self._control or self._audio
             if lane:
-                put_at, event = lane[0]
+                put_at, event, weight = lane[0]
                 waited_s = self._now() - put_at
                 self._metrics.outbox_wait.observe(waited_s)
                 if waited_s > self._slow_reader_s:  # the frame stays: the client may come back for it
                     raise SlowReader(f"A frame waited {waited_s:.1f} s for this client; expected at most {self._slow_reader_s:.0f} s.")
                 lane.popleft()
                 if lane is self._control:
-                    self._control_bytes -= _weight(event)
+                    self._control_bytes -= weight
                 self._seq += 1
-                self._remember(self._seq, event)
+                self._remember(self._seq, event, weight)
                 return self._seq, event
             filled.clear()
             await filled.wait()
@@ -123,9 +124,9 @@ class Outbox:
         The fence stands here, because whatever still runs of the turn may finish its step after the interruption.
         """
         self._dropped.add(turn)
-        self._control = deque((at, event) for at, event in self._control if _may_leave(event, turn))
-        self._control_bytes = sum(_weight(event) for _, event in self._control)
-        self._audio = deque((at, event) for at, event in self._audio if _may_leave(event, turn))
+        self._control = deque(waiting for waiting in self._control if _may_leave(waiting[1], turn))
+        self._control_bytes = sum(weight for _, _, weight in self._control)
+        self._audio = deque(waiting for waiting in self._audio if _may_leave(waiting[1], turn))
         self._again = deque((seq, event) for seq, event in self._again if _may_leave(event, turn))
 
     def rewind(self, last_seq: int) -> bool:
@@ -137,7 +138,7 @@ class Outbox:
         oldest = self._sent[0][0] if self._sent else self._seq + 1
         if not oldest - 1 <= last_seq <= self._seq:
             return False
-        self._again = deque((seq, event) for seq, event in self._sent if seq > last_seq)
+        self._again = deque((seq, event) for seq, event, _ in self._sent if seq > last_seq)
         self._filled = asyncio.Event()
         self._filled.set()
         return True
@@ -145,18 +146,18 @@ class Outbox:
     def restart_waits(self) -> None:
         """A new connection reads from now on: what waited for the old one is not its fault."""
         now = self._now()
-        self._control = deque((now, event) for _, event in self._control)
-        self._audio = deque((now, event) for _, event in self._audio)
+        self._control = deque((now, event, weight) for _, event, weight in self._control)
+        self._audio = deque((now, event, weight) for _, event, weight in self._audio)
 
     def waiting(self) -> Iterable[ServerEvent]:
         """Frames not taken yet, for tests and the drain."""
-        return [event for _, event in (*self._control, *self._audio)]
+        return [event for _, event, _ in (*self._control, *self._audio)]
 
-    def _remember(self, seq: int, event: ServerEvent) -> None:
-        self._sent.append((seq, event))
-        self._sent_bytes += _weight(event)
+    def _remember(self, seq: int, event: ServerEvent, weight: int) -> None:
+        self._sent.append((seq, event, weight))
+        self._sent_bytes += weight
         while self._sent_bytes > REPLAY_BYTES or len(self._sent) > REPLAY_FRAMES:
-            self._sent_bytes -= _weight(self._sent.popleft()[1])
+            self._sent_bytes -= self._sent.popleft()[2]
 
 
 def _may_leave(event: ServerEvent, turn: int) -> bool:

@@ -283,14 +283,18 @@ class Speaker:
         self._put(SegmentAudio(turn=self._settings.turn, index=track.segment.index, voice=voice, spoken=spoken, words=words))
 
     async def _due(self) -> None:
-        waits_since, heard_ms = self._now(), self.clock.played_ms(self._now())
-        while (wait_s := self.clock.due_in_s(self._settings.lead_ms, self._now())) > 0:
+        waits_since = self._now()
+        if (wait_s := self.clock.due_in_s(self._settings.lead_ms, waits_since)) <= 0:
+            return
+        heard_ms = self.clock.played_ms(waits_since)
+        while wait_s > 0:
             await self._wait(wait_s)
             now = self._now()
             if self.clock.played_ms(now) > heard_ms or self.clock.is_paused:
                 waits_since, heard_ms = now, self.clock.played_ms(now)
             elif now - waits_since > self._settings.stall_s:
                 raise SlowReader(f"The player stands at {heard_ms:.0f} ms for {self._settings.stall_s:.0f} s; expected playout reports.")
+            wait_s = self.clock.due_in_s(self._settings.lead_ms, now)
 
     async def _wait(self, seconds: float) -> None:
         """Wait for the clock to move, `seconds` at most."""
