@@ -28,7 +28,6 @@ from gateway.events import (
 )
 from gateway.load.tally import Tally
 
-HOLD_MARGIN_MS = 150.0  # a frame this close to the allowed lead may have been held back by pacing: not the gateway's own share
 LATE_MS = 5.0  # a gap of that length is a click; less is the resolution of timers
 KEPT_TURNS = 8  # older ones are over
 _ENDS = frozenset({"heard", "turn.done", "turn.started", "error", "interrupted"})  # may come of a turn that was interrupted
@@ -79,7 +78,6 @@ class Ear:
         self._loop = asyncio.get_running_loop()
         self._link: Link | None = None
         self._n_connections = 0
-        self._lead_ms = 0.0
         self._audio_out = AudioOut()
         self._turns: dict[int, Turn] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -182,7 +180,6 @@ class Ear:
         tally.count("audio_frames")
         n_ms, playout, is_first = length_ms(head.data, self._audio_out), turn.playout, not turn.has_audio
         own_ms = None if head.at_ms is None or turn.is_disturbed else received_s * 1000 - head.at_ms
-        ahead_ms = playout.total_ms + n_ms - playout.played_ms(received_s)
         if is_first:
             turn.has_audio = True
             tally.time("first_audio_spoken" if turn.is_spoken else "first_audio", (received_s - turn.asked_s) * 1000)
@@ -191,8 +188,6 @@ class Ear:
         elif not turn.is_disturbed and (starved_ms := playout.starved_ms(received_s)) > LATE_MS:
             tally.count("late_frames")
             tally.time("starved", starved_ms)
-        if own_ms is not None and ahead_ms < self._lead_ms - HOLD_MARGIN_MS:
-            tally.time("own_audio", own_ms)
         playout.add(n_ms, received_s)
         if is_first:
             _resolve(turn.sounds, None)
@@ -204,7 +199,7 @@ class Ear:
         turn = self._turns.get(getattr(event, "turn", None) or 0)
         match event:
             case SessionReady():
-                self._lead_ms, self._audio_out = event.limits.lead_ms, event.audio_out
+                self._audio_out = event.audio_out
                 _resolve(self.ready, event)
             case TurnStarted():
                 self._on_started(tally, event, received_s)

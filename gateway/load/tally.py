@@ -136,7 +136,6 @@ TIMES = {
     "first_audio_spoken": "first audio frame, from the end of speech",
     "own_segment": "own share: delta -> segment frame",
     "own_first_audio": "own share: chunk -> first audio frame",
-    "own_audio": "own share: chunk -> any unpaced frame",
     "starved": "player ran dry before a frame",
     "barge_in": "barge-in -> interrupted",
     "resume": "reconnect -> session resumed",

@@ -157,11 +157,11 @@ def test_a_limit_is_kept_or_broken(figure: str, bound: dict[str, float], is_kept
 
 def test_a_broken_limit_says_what_was_got_and_expected() -> None:
     made = found_by(some_tally())
-    verdicts = limits.judge((limits.Limit(figure="errors", max=0), limits.Limit(figure="own_audio.p99", max=10)), made)
+    verdicts = limits.judge((limits.Limit(figure="errors", max=0), limits.Limit(figure="own_segment.p99", max=10)), made)
     made = structs.replace(made, verdicts=verdicts)
     assert not made.is_kept
     assert "limit broken: errors (whole load): got 1, expected at most 0" in as_text(made)
-    assert "limit broken: own_audio.p99 (whole load): nothing was measured, expected at most 10" in as_text(made)
+    assert "limit broken: own_segment.p99 (whole load): nothing was measured, expected at most 10" in as_text(made)
 
 
 def test_without_limits_a_lost_turn_is_what_fails() -> None:
