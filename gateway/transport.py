@@ -26,7 +26,6 @@ from gateway.admission import Crowd, Rate
 from gateway.config import Settings
 from gateway.errors import CLOSE_POLICY
 
-REQUEST_S = 10.0  # a request's headers; a phone on a bad network needs two or three seconds
 RESPONSE_S = 60.0  # for one HTTP answer; the page's largest file takes a bad phone ten
 HEADER_BYTES = 16_384
 CLOSE_S = 3.0  # for the peer's answer to our close frame
@@ -73,18 +72,21 @@ class BoundedHttp(HttpToolsProtocol):
     """HTTP with a deadline and a byte limit on each request's headers."""
 
     sockets: ClassVar[Sockets]
+    request_s: ClassVar[float]
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn narrows it the same way
         super().connection_made(transport)
         if not self.sockets.opened(transport):
             transport.abort()
         self._header_bytes = 0
-        self._header_timer: asyncio.TimerHandle | None = self.loop.call_later(REQUEST_S, transport.abort)
+        self._tail = b""  # the last bytes before, in which the headers' end may have begun
+        self._header_timer: asyncio.TimerHandle | None = self.loop.call_later(self.request_s, transport.abort)
         self._response_timer: asyncio.TimerHandle | None = None
 
     def data_received(self, data: bytes) -> None:
         if self._header_timer is not None:
-            self._header_bytes += len(data)
+            self._header_bytes += _header_part(self._tail, data)
+            self._tail = (self._tail + data[-3:])[-3:]
             if self._header_bytes > HEADER_BYTES:
                 self._done_with_headers()
                 self.transport.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
@@ -110,8 +112,8 @@ class BoundedHttp(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         if self._header_timer is None:  # the next request of a kept connection
-            self._header_bytes = 0
-            self._header_timer = self.loop.call_later(REQUEST_S, self.transport.abort)
+            self._header_bytes, self._tail = 0, b""
+            self._header_timer = self.loop.call_later(self.request_s, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._done_with_headers()
@@ -132,6 +134,12 @@ class BoundedHttp(HttpToolsProtocol):
         if self._header_timer is not None:
             self._header_timer.cancel()
             self._header_timer = None
+
+
+def _header_part(tail: bytes, data: bytes) -> int:
+    """How many of these bytes are headers: what stands behind their end is a body, which has bounds of its own."""
+    end = (tail + data).find(b"\r\n\r\n")
+    return len(data) if end < 0 else max(0, end + 4 - len(tail))
 
 
 class PromptWebSocket(WebSocketsSansIOProtocol):
@@ -237,7 +245,7 @@ def server(app: Any, settings: Settings, tls: ssl.SSLContext | None) -> DrainedS
     config = Config(
         app,
         ws=type("BoundedWebSocket", (PromptWebSocket,), {"message_bytes": bounds, "sockets": sockets}),
-        http=type("BoundedHttp", (BoundedHttp,), {"sockets": sockets}),
+        http=type("BoundedHttp", (BoundedHttp,), {"sockets": sockets, "request_s": settings.server.request_s}),
         proxy_headers=False,  # uvicorn would believe any peer on loopback
         ws_per_message_deflate=False,
         ws_max_size=settings.session.message_bytes,

@@ -38,6 +38,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     trusted_proxies: tuple[str, ...] = ()
     handshakes_per_s: Positive = 500.0
     sockets_per_address: PositiveInt = 2000
+    request_s: Positive = 10.0
     failed_keys_per_min: PositiveInt = 60
     drain_s: Positive = 20.0
     debug_stamps: bool = False
