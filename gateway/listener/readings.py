@@ -105,12 +105,13 @@ class Readings:
     async def final(self, utterance: OpenUtterance, language: str | None) -> tuple[str, str | None] | None:
         """Text and language of a finished utterance; None when the recognizer gave none in time.
 
-        Of a long one all pieces whose text came: the speaker is asked again for nothing that was understood.
+        Of a long one all pieces whose text came: the speaker is asked again for nothing that was understood. Each piece has its time; the
+        first that stays unread ends the wait.
         """
         pieces = [*utterance.earlier, utterance.piece]
         try:
-            async with asyncio.timeout(self._settings.final_s):
-                for piece in pieces:
+            for piece in pieces:
+                async with asyncio.timeout(self._settings.final_s):
                     await self._finish(utterance, piece, language)
         except TimeoutError:
             self.cancel(utterance)

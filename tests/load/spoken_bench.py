@@ -1,8 +1,8 @@
-"""Spoken questions through the real ears of this machine (Whisper, Silero, smart-turn), answered by a scripted model and voice.
+"""Thirty spoken questions through the real ears of this machine (Whisper, Silero, smart-turn), answered by a scripted model and voice.
 
-Run: `python -m tests.load.spoken_bench --voice VOICE.onnx [--recordings FOLDER]`. The questions are spoken by Piper; FOLDER holds further
-WAV files. Prints JSON: end of speech to final text and to first sound, with drafts and without; pauses and stops of a reply; word errors.
-End of speech is the last sample above 1 % of full scale. The weights are those of `stretto fetch`.
+Run: `python -m tests.load.spoken_bench` (a quarter of an hour, in real time; `--questions 6` for a short form). Prints JSON: end of speech
+to final text and to first sound, with drafts and without, clean and in noise; words misheard; pauses and stops of a reply; CPU for each
+second of one session. End of speech is the last sample above 1 % of full scale. The weights are those of `stretto fetch`.
 """
 
 from __future__ import annotations
@@ -11,24 +11,18 @@ import argparse
 import asyncio
 import json
 import os
-import re
 import statistics
-import wave
 from collections.abc import Sequence
-from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from prometheus_client import CollectorRegistry
 
-from engine.api import Synthesis
-from engine.audio import Resampler
+from engine.api import Ears
 from engine.build_listening import build_ears
 from engine.fake import ScriptedModel, ScriptedVoice
 from engine.settings import AsrSettings, EngineSettings
-from engine.tts.piper import Piper
 from gateway import config
 from gateway.admission import Admission
 from gateway.events import AppendAudio, AudioFrame, AudioIn, Interrupted, PlayoutPaused, ServerEvent, StartSession, Transcribed, TurnDone
@@ -36,55 +30,23 @@ from gateway.metrics import Metrics
 from gateway.sessions import Sessions
 from gateway.speech.markup import DEFAULT
 from gateway.turn import Parts
+from tests.load.spoken_questions import (
+    CACHE,
+    INTERRUPTIONS,
+    QUESTIONS,
+    RATE_HZ,
+    Said,
+    noisy,
+    recorded,
+    spoken,
+    word_errors,
+    words,
+)
 
-QUESTIONS = (
-    "What is the weather like tomorrow?", "Tell me a story about a dragon.", "How far is it to the moon?", "Who wrote Hamlet?",
-    "What should I cook for dinner tonight?", "Set a timer for ten minutes.", "Why is the sky blue?", "Play some music in the kitchen.",
-    "How do I get to the train station?", "What is the capital of Australia?", "Can you help me with my homework?",
-    "Read me the news, please.",
-)  # fmt: skip
-INTERRUPTIONS = ("Stop, that is enough for now.", "Wait, I have another question.", "No, tell me something else instead.")
 LONG = " ".join(["This is one of the many sentences of a rather long reply about the sea."] * 12)
 SHORT = "The sea covers most of our planet. Its deepest valley lies almost eleven kilometers down."
-CACHE = config.Settings().cache_path
-RATE_HZ = 16_000
-FRAME = 640
-LOUD = 328
-
-
-class Said(Struct, frozen=True):
-    """A recording: its words where they are known, mono s16le at 16 kHz, and where its sound begins and ends in seconds."""
-
-    text: str | None
-    pcm: bytes
-    begin_s: float
-    end_s: float
-
-
-def said(text: str | None, pcm: bytes) -> Said:
-    loud = np.flatnonzero(np.abs(np.frombuffer(pcm, "<i2").astype(np.int32)) > LOUD)
-    return Said(text, pcm, float(loud[0]) / RATE_HZ, float(loud[-1]) / RATE_HZ)
-
-
-async def spoken(voice: Path, texts: Sequence[str]) -> list[Said]:
-    piper = Piper((voice,))
-    await piper.start()
-    found = []
-    for text in texts:
-        wanted = Synthesis(request_id=text, text=text, voice=piper.voices()[0].id, language="en", sample_rate_hz=RATE_HZ)
-        async with aclosing(piper.synthesize(wanted)) as chunks:
-            found.append(said(text, b"".join([chunk.pcm async for chunk in chunks])))
-    await piper.close()
-    return found
-
-
-def recorded(folder: Path) -> list[Said]:
-    found = []
-    for path in sorted(folder.rglob("*.wav")):
-        with wave.open(str(path)) as file:
-            resampler = Resampler(file.getframerate(), RATE_HZ)
-            found.append(said(None, resampler.feed(file.readframes(file.getnframes())) + resampler.flush()))
-    return found
+FRAME = 640  # bytes of 20 ms
+TICKS_S = os.sysconf("SC_CLK_TCK")
 
 
 class Client:
@@ -106,12 +68,12 @@ class Client:
             self.arrived.append((self._now(), event))
             self._news.set()
 
-    async def speak(self, recording: Said, tail_s: float = 2.0) -> float:
-        """The moment at which the recording began; returns after it and some silence."""
-        data, began_s = recording.pcm + bytes(int(tail_s * RATE_HZ) * 2), self._now()
-        for n, start in enumerate(range(0, len(data), FRAME)):
+    async def speak(self, pcm: bytes) -> float:
+        """The moment at which the recording began; returns after it."""
+        began_s = self._now()
+        for n, start in enumerate(range(0, len(pcm), FRAME)):
             await asyncio.sleep(max(0.0, began_s + n * 0.02 - self._now()))
-            self.session.receive(AppendAudio(data=data[start : start + FRAME], pts_ms=0))
+            self.session.receive(AppendAudio(data=pcm[start : start + FRAME], pts_ms=0))
         return began_s
 
     def when(self, kind: type[ServerEvent], since_s: float) -> float | None:
@@ -127,12 +89,35 @@ class Client:
             return None
         return at
 
+    def final(self, since_s: float) -> tuple[float, str]:
+        """When the last final text came, and all of them."""
+        found = [(at, event.text) for at, event in self.arrived if at >= since_s and isinstance(event, Transcribed) and event.final]
+        return (found[-1][0] if found else since_s), " ".join(text for _, text in found)
 
-async def ask(recordings: Sequence[Said], parts: Parts) -> dict[str, Any]:
-    """Any: figures as JSON."""
+
+class Asked(Struct):
+    """What became of some questions: seconds from the end of speech, word errors of how many words."""
+
+    n: int = 0
     finals: list[float] = []
     sounds: list[float] = []
-    errors = n_words = 0
+    errors: int = 0
+    n_words: int = 0
+
+    def told(self) -> dict[str, Any]:
+        """Any: figures as JSON."""
+        return {
+            "answered": len(self.sounds),
+            "of": self.n,
+            "final_text_ms": quantiles(self.finals),
+            "first_sound_ms": quantiles(self.sounds),
+            "word_errors_percent": round(100 * self.errors / max(1, self.n_words), 1),
+        }
+
+
+async def ask(recordings: Sequence[Said], parts: Parts) -> Asked:
+    """Each question when the answer to the one before is over."""
+    asked = Asked(n=len(recordings))
     async with asyncio.TaskGroup() as tasks:
         sessions = Sessions(parts, admitting())
         tasks.create_task(sessions.run(), name="sessions")
@@ -140,26 +125,19 @@ async def ask(recordings: Sequence[Said], parts: Parts) -> dict[str, Any]:
         client = Client(sessions)
         reader = await client.open(tasks)
         for recording in recordings:
-            began_s = await client.speak(recording)
+            began_s = await client.speak(recording.pcm)
             sound_s = await client.until(AudioFrame, began_s)
-            heard = [(at, e) for at, e in client.arrived if at >= began_s and isinstance(e, Transcribed) and e.final]
-            if sound_s is None or not heard:
+            final_s, text = client.final(began_s)
+            asked.errors += word_errors(recording.text, text)
+            asked.n_words += len(words(recording.text))
+            if sound_s is None or not text:
                 continue
-            finals.append(heard[-1][0] - began_s - recording.end_s)
-            sounds.append(sound_s - began_s - recording.end_s)
-            if recording.text is not None:
-                errors += word_errors(recording.text, " ".join(event.text for _, event in heard))
-                n_words += len(words(recording.text))
+            asked.finals.append(final_s - began_s - recording.end_s)
+            asked.sounds.append(sound_s - began_s - recording.end_s)
             await client.until(TurnDone, sound_s)
         reader.cancel()
         sessions.stop()
-    return {
-        "answered": len(sounds),
-        "of": len(recordings),
-        "final_text_ms": quantiles(finals),
-        "first_sound_ms": quantiles(sounds),
-        "word_errors_percent": round(100 * errors / max(1, n_words), 1),
-    }
+    return asked
 
 
 async def interrupt(opening: Said, recordings: Sequence[Said], parts: Parts) -> dict[str, Any]:
@@ -172,11 +150,11 @@ async def interrupt(opening: Said, recordings: Sequence[Said], parts: Parts) -> 
         await sessions.started.wait()
         client = Client(sessions)
         reader = await client.open(tasks)
-        began_s = await client.speak(opening)
+        began_s = await client.speak(opening.pcm)
         for recording in recordings:
             await client.until(AudioFrame, began_s)
             await asyncio.sleep(2.5)
-            began_s = await client.speak(recording, tail_s=2.5)
+            began_s = await client.speak(recording.pcm)
             for kind, found in ((PlayoutPaused, pauses), (Interrupted, stops)):
                 at = await client.until(kind, began_s, 5.0)
                 if at is not None:
@@ -184,6 +162,29 @@ async def interrupt(opening: Said, recordings: Sequence[Said], parts: Parts) -> 
         reader.cancel()
         sessions.stop()
     return {"interruptions": len(recordings), "paused_ms": quantiles(pauses), "stopped_ms": quantiles(stops), "stopped": len(stops)}
+
+
+async def cpu_of(pcm: bytes, parts: Parts, pids: Sequence[int]) -> float:
+    """CPU seconds of gateway and ears for each second of a session that hears this."""
+    async with asyncio.TaskGroup() as tasks:
+        sessions = Sessions(parts, admitting())
+        tasks.create_task(sessions.run(), name="sessions")
+        await sessions.started.wait()
+        client = Client(sessions)
+        reader = await client.open(tasks)
+        before = sum(map(cpu_s, pids))
+        await client.speak(pcm)
+        used = sum(map(cpu_s, pids)) - before
+        reader.cancel()
+        sessions.stop()
+    return round(used / (len(pcm) / 2 / RATE_HZ), 3)
+
+
+def cpu_s(pid: int) -> float:
+    """What a process has used so far."""
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS_S
 
 
 def admitting() -> Admission:
@@ -196,71 +197,76 @@ def quantiles(seconds: Sequence[float]) -> dict[str, int]:
     if not seconds:
         return {}
     ordered = sorted(seconds)
-    return {"p50": round(1000 * statistics.median(ordered)), "p95": round(1000 * ordered[int(0.95 * (len(ordered) - 1) + 0.5)])}
+    return {
+        "p50": round(1000 * statistics.median(ordered)),
+        **{f"p{p}": round(1000 * ordered[int(p / 100 * (len(ordered) - 1) + 0.5)]) for p in (95, 99)},
+    }
 
 
-def words(text: str) -> list[str]:
-    return re.findall(r"[a-z']+", text.lower().replace("10", "ten"))
+def outcomes(metrics: Metrics) -> dict[str, int]:
+    """What became of the drafts."""
+    return {
+        sample.labels["outcome"]: int(sample.value)
+        for family in metrics.listening.speculation.collect()
+        for sample in family.samples
+        if sample.name.endswith("_total")
+    }
 
 
-def word_errors(said: str, heard: str) -> int:
-    row = list(range(len(words(heard)) + 1))
-    for i, one in enumerate(words(said), 1):
-        above, row[0] = row[0], i
-        for j, other in enumerate(words(heard), 1):
-            above, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, above + (one != other))
-    return row[-1]
+def show(what: str, figures: dict[str, Any]) -> None:  # Any: figures as JSON
+    print(json.dumps({what: figures, "load": round(os.getloadavg()[0], 1)}), flush=True)
 
 
-async def bench(voice: Path, folder: Path | None) -> None:
-    texts = [*QUESTIONS, *INTERRUPTIONS]
-    recordings = await spoken(voice, texts)
-    questions, stops = recordings[: len(QUESTIONS)], recordings[len(QUESTIONS) :]
-    if folder is not None:
-        questions = [*questions, *recorded(folder)]
+class Bench:
+    """Real ears, a scripted rest."""
+
+    def __init__(self, ears: Ears) -> None:
+        self._ears = ears
+
+    async def parts(self, reply: str, *, drafts: bool) -> Parts:
+        model, voices = ScriptedModel([reply], ttft_ms=52, itl_ms=17), ScriptedVoice()
+        await model.start()
+        await voices.start()
+        tree = config.check({"speculation": {"enabled": drafts}})
+        now, metrics = asyncio.get_running_loop().time, Metrics(CollectorRegistry())
+        return Parts(model=model, voices=voices, metrics=metrics, settings=tree, rules=DEFAULT, now=now, ears=self._ears)
+
+    async def run(self, questions: Sequence[Said], stops: Sequence[Said]) -> None:
+        chance = np.random.default_rng(5)
+        for noise, heard in (
+            ("clean", questions),
+            ("20 dB", [noisy(question, 20, chance) for question in questions]),
+            ("10 dB", [noisy(question, 10, chance) for question in questions]),
+        ):
+            for name, drafts in (("with drafts", True), ("without", False)) if noise == "clean" else (("with drafts", True),):
+                parts = await self.parts(SHORT, drafts=drafts)
+                figures = (await ask(heard, parts)).told()
+                show(f"{noise}, {name}", {**figures, "drafts": outcomes(parts.metrics)})
+        show("barge-in", await interrupt(questions[0], stops, await self.parts(LONG, drafts=False)))
+        speech = b"".join(question.pcm[: int(question.end_s * RATE_HZ) * 2] for question in questions)[: 30 * RATE_HZ * 2]
+        pids = [os.getpid(), *(pid for ear in (self._ears.recognizer, self._ears.detector, self._ears.end_of_turn) if (pid := ear.pid))]  # type: ignore[union-attr]  # the packaged ears have processes
+        for name, pcm in (("silence", bytes(30 * RATE_HZ * 2)), ("speech", speech)):
+            show("cpu", {"heard": name, "seconds_per_session_second": await cpu_of(pcm, await self.parts(SHORT, drafts=True), pids)})
+
+
+async def bench(n_questions: int) -> None:
     settings = EngineSettings(cache_path=CACHE, asr=AsrSettings(engine="whisper"))
     ears, note = build_ears(settings)
     if ears is None or ears.end_of_turn is None:
         raise SystemExit(note)
+    made = await spoken([*QUESTIONS, *INTERRUPTIONS])
+    questions, stops = [*made[: len(QUESTIONS)], *recorded()], made[len(QUESTIONS) :] * 3
+    every = max(1, len(questions) // n_questions)
     await asyncio.gather(ears.recognizer.start(), ears.detector.start(), ears.end_of_turn.start())
-    print(json.dumps({"ears": note, "cores": os.cpu_count(), "load": [round(load, 1) for load in os.getloadavg()]}))
-    model, voices = ScriptedModel([SHORT], ttft_ms=52, itl_ms=17), ScriptedVoice()
-    await model.start()
-    await voices.start()
-    now = asyncio.get_running_loop().time
-    for name, is_on in (("with drafts", True), ("without", False)):
-        metrics = Metrics(CollectorRegistry())
-        parts = Parts(
-            model=model,
-            voices=voices,
-            metrics=metrics,
-            settings=config.check({"speculation": {"enabled": is_on}}),
-            rules=DEFAULT,
-            now=now,
-            ears=ears,
-        )
-        figures = await ask(questions, parts)
-        figures["drafts"] = {
-            sample.labels["outcome"]: int(sample.value)
-            for family in metrics.listening.speculation.collect()
-            for sample in family.samples
-            if sample.name.endswith("_total")
-        }
-        print(json.dumps({name: figures}))
-    talker = ScriptedModel([LONG], ttft_ms=52, itl_ms=17)
-    await talker.start()
-    tree = config.check({"speculation": {"enabled": False}})
-    parts = Parts(model=talker, voices=voices, metrics=Metrics(CollectorRegistry()), settings=tree, rules=DEFAULT, now=now, ears=ears)
-    print(json.dumps(await interrupt(questions[0], [*stops, *stops, *stops], parts)))
+    show("ears", {"are": note, "cores": os.cpu_count(), "questions": len(questions[::every])})
+    await Bench(ears).run(questions[::every], stops)
     await asyncio.gather(ears.recognizer.close(), ears.detector.close(), ears.end_of_turn.close())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--voice", type=Path, required=True, help="a Piper voice, with its .onnx.json beside it")
-    parser.add_argument("--recordings", type=Path, help="further WAV files, mono")
-    asked = parser.parse_args()
-    asyncio.run(bench(asked.voice, asked.recordings))
+    parser.add_argument("--questions", type=int, default=30, help="how many of them")
+    asyncio.run(bench(parser.parse_args().questions))
 
 
 if __name__ == "__main__":
