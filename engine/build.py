@@ -17,6 +17,7 @@ from engine.build_voices import build_voices, needed_by_voices
 from engine.convert_gguf import SMOLLM2_FOLDER
 from engine.settings import EngineSettings
 from engine.vllm_args import Plan, plan
+from engine.vllm_args.options import UNBOUNDED, package_of_loader
 from engine.vllm_check import sure_faults
 from engine.weights import SMOLLM2, Weights, fetch, locate
 
@@ -180,6 +181,9 @@ def _openai(settings: EngineSettings) -> LanguageModel:
     llm = settings.llm
     if not llm.endpoints:
         raise EngineSetupError('llm.engine is "openai" and llm.endpoints is empty: give the address of a server, as in http://gpu:8000/v1')
+    if decided := sorted({"messages", "stream", "stream_options", "tools", *UNBOUNDED} & llm.extra.keys()):
+        why = UNBOUNDED.get(decided[0], "Stretto sets it for each request")
+        raise EngineSetupError(f"llm.extra.{decided[0]} is not taken: {why}")
     key = os.environ.get(llm.key_variable, "") if llm.key_variable else ""
     if llm.key_variable and not key:
         raise EngineSetupError(f"llm.key_variable names the environment variable {llm.key_variable}, which is empty or not set")
@@ -235,6 +239,11 @@ def vllm_plan(settings: EngineSettings) -> Plan:
 
 def _sound(made: Plan) -> Plan:
     """The plan, unless it cannot work on this machine with this model. Raises `EngineSetupError`."""
+    if (package := package_of_loader(made.arguments)) and not _is_installed(package):
+        loader = made.arguments["load_format"]
+        raise EngineSetupError(
+            f"llm.vllm.load_format is {loader!r}, and its Python package {package} is missing: pip install it, or use auto"
+        )
     if faults := sure_faults(made):
         raise EngineSetupError("; ".join(faults))
     return made

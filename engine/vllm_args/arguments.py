@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.api import EngineSetupError
 from engine.vllm_args import rules, signatures
+from engine.vllm_args.options import option_faults
 from engine.vllm_args.plan import Device, Plan
 
 # Every value has its reason; `configs/production-*.toml` say more and have the measured effects.
@@ -71,6 +72,9 @@ def plan(
     _check(given, section, device, known)
     arguments = {"model": model, "max_model_len": context_tokens, **SHARED, **DEVICE[device], **given}
     _check_pairs(arguments, context_tokens)
+    sampling = _table(section, "sampling")
+    if faults := list(option_faults(arguments, sampling)):
+        raise EngineSetupError("\n".join(faults))
     thinking = bool(section.get("thinking", False))
     return Plan(
         model=model,
@@ -79,7 +83,7 @@ def plan(
         optional=OPTIONAL - set(given),
         environment=_environment(device, model, threads, cache_path, int(arguments.get("tensor_parallel_size", 1))),
         template={"enable_thinking": thinking, **_table(section, "template")},
-        sampling=_table(section, "sampling"),
+        sampling=sampling,
         tool_call_parser=section.get("tool_call_parser"),
         open_requests=int(section.get("open_requests", 4 * arguments["max_num_seqs"])),
         canary_s=float(section.get("canary_s", 15.0)),

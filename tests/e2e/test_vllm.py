@@ -27,8 +27,10 @@ from engine.api import ContextTooLong, Delta, EngineError, EngineNotReady, Gener
 from engine.llm.vllm import VllmModel
 from engine.llm.vllm.embedded import core_pids
 from engine.vllm_args import plan
+from engine.warm_up import warm
 from gateway.client import Conversation, connect
 from gateway.events import ReplyDone, StartSession, TurnDone
+from gateway.history import Budget, History, Item
 
 ENVIRONMENT = Path(__file__).parents[2] / ".venv-vllm"
 MODEL = Path(os.environ.get("STRETTO_CACHE_DIR", "~/.cache/stretto")).expanduser() / "weights/smollm2-135m-hf"
@@ -126,6 +128,25 @@ async def test_ten_turns_are_cached_up_to_the_new_words(model: VllmModel) -> Non
         kept = kept_after(prompt, deltas)
         messages.append(said(text_of(deltas)))
     assert model.n_rendered_anew == 0
+
+
+async def test_over_twenty_turns_a_trimmed_conversation_hits_all_but_its_new_words(model: VllmModel) -> None:
+    """The real engine's own counts, for what `tests/session/test_upkeep.py` shows with a scripted one."""
+    past, budget, n_trims = History(), Budget(tokens=500), 0
+    for turn in range(20):
+        past.add(Item(item_id=f"u{turn}", text=f"Tell me one thing about the sea, number {turn}, and be brief."))
+        prompt = await model.render(past.messages(PERSONA.text, budget), (), past.kept)
+        assert prompt.messages[0] == PERSONA
+        deltas = await stream(model, generation(prompt, f"long-{turn}", max_tokens=8))
+        if turn:
+            assert len(prompt.ids) - cached(deltas) < 3 * BLOCK, "its own words, the reply's last token and what is no whole block"
+        past.kept = kept_after(prompt, deltas)
+        past.add(Item(item_id=f"a{turn}", role="assistant", text=text_of(deltas)))
+        if outgrown := past.outgrown(PERSONA.text, budget):
+            n_trims += 1
+            past.leave_out(outgrown)
+            await warm(model, past.messages(PERSONA.text, budget), f"long-warm{turn}", kept=past.kept)
+    assert 2 <= n_trims <= 8
 
 
 async def test_prompts_of_different_salts_share_nothing_and_of_one_salt_everything(model: VllmModel) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -179,3 +180,21 @@ def test_a_model_that_cannot_be_meant_is_refused_before_it_is_loaded(machine: Ma
 def test_a_model_folder_that_is_none_is_told(tmp_path: Path, model: str, word: str) -> None:
     with pytest.raises(EngineSetupError, match=word):
         check_model(model.format(empty=tmp_path))
+
+
+def test_a_loader_whose_package_is_missing_is_told_at_once(machine: Machine, tmp_path: Path) -> None:
+    machine.has(gpu=False, packages=("vllm",))
+    fast = LlmSettings(engine="vllm", model="org/model", vllm={"load_format": "runai_streamer"})
+    with pytest.raises(EngineSetupError, match="its Python package runai_model_streamer is missing"):
+        build.build(settings(tmp_path, fast))
+    machine.has(gpu=False, packages=("vllm", "runai_model_streamer"))
+    assert build.build(settings(tmp_path, fast)).model.name.startswith("model")
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"), [({"n": 2}, "several replies"), ({"stream": False}, "for each request"), ({"logprobs": True}, "slow down everyone")]
+)
+def test_fields_that_stretto_decides_are_not_taken_from_extra(tmp_path: Path, extra: dict[str, Any], words: str) -> None:
+    cloud = LlmSettings(engine="openai", endpoints=("http://127.0.0.1:1/v1",), model="large", extra=extra)
+    with pytest.raises(EngineSetupError, match=words):
+        build.build(settings(tmp_path, cloud))

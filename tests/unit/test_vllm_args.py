@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,70 @@ def test_quantization_names_that_we_praise_exist_everywhere() -> None:
     for name in ("fp8", "awq", "gptq", "awq_marlin", "gptq_marlin", "compressed-tensors", "modelopt"):
         assert all(name in signatures.names("quantization", release) for release in RELEASES)
     assert "int8" not in signatures.names("quantization")
+
+
+EAGLE = {"method": "eagle3", "model": "org/head", "num_speculative_tokens": 3}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        EAGLE,
+        {"method": "mtp", "num_speculative_tokens": 1},
+        {"method": "draft_model", "model": "org/small", "num_speculative_tokens": 2, "draft_tensor_parallel_size": 1},
+        {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 2},
+    ],
+)
+def test_speculation_that_vllm_knows_is_passed_on(given: dict[str, Any]) -> None:
+    assert plan("m", {"speculative_config": given}, device="cuda", context_tokens=4096).arguments["speculative_config"] == given
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("eagle3", "expected a table such as"),
+        ({"method": "medusa"}, "method is 'medusa'; expected eagle3, eagle, draft_model, mtp, ngram"),
+        ({"method": "eagle3", "num_speculative_tokens": 3}, "model is missing; eagle3 needs it"),
+        ({**EAGLE, "num_speculative_tokens": 15}, "is 15; expected 1 to 8"),
+        ({**EAGLE, "num_speculative_tokens": True}, "is True; expected 1 to 8"),
+        ({**EAGLE, "prompt_lookup_maximum": 4}, "prompt_lookup_maximum is no key of eagle3"),
+        ({"method": "ngram", "num_speculative_tokens": 4}, "prompt_lookup_max is missing"),
+        ({"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 2, "prompt_lookup_min": 3}, "expected 1 <= min <= max"),
+    ],
+)
+def test_speculation_that_cannot_be_meant_is_refused(given: Any, words: str) -> None:
+    with pytest.raises(EngineSetupError, match=re.escape(words)):
+        plan("m", {"speculative_config": given}, device="cuda", context_tokens=4096)
+
+
+def test_a_loader_is_one_of_vllms() -> None:
+    assert plan("m", {"load_format": "fastsafetensors"}, device="cuda", context_tokens=4096).arguments["load_format"] == "fastsafetensors"
+    with pytest.raises(EngineSetupError, match=r"load_format is 'nvme'; vLLM has auto, .*runai_streamer"):
+        plan("m", {"load_format": "nvme"}, device="cuda", context_tokens=4096)
+
+
+@pytest.mark.parametrize(
+    ("sampling", "words"),
+    [
+        ({"n": 8}, "sampling.n: several replies at once slow down everyone else's first token"),
+        ({"logprobs": 20}, "log-probabilities slow down"),
+        ({"stop": ["\n\nUser:"]}, "use stop_token_ids"),
+        ({"temperature": 0.1}, "set turn.temperature"),
+        ({"best_of": 2}, "sampling.best_of is not taken; expected top_k"),
+        ({"top_k": 0.5}, "sampling.top_k is 0.5; expected a whole number"),
+        ({"stop_token_ids": [2, "</s>"]}, "expected a list of token ids"),
+    ],
+)
+def test_sampling_is_bounded(sampling: dict[str, Any], words: str) -> None:
+    with pytest.raises(EngineSetupError, match=re.escape(words)):
+        plan("m", {"sampling": sampling}, device="cuda", context_tokens=4096)
+
+
+def test_replies_may_end_by_more_token_ids() -> None:
+    wanted = {"top_k": 20, "stop_token_ids": [2, 7]}
+    assert plan("m", {"sampling": wanted}, device="cuda", context_tokens=4096).sampling == wanted
+
+
+def test_compiled_graphs_are_kept_in_our_own_folder() -> None:
+    kept = plan("m", {}, device="cuda", context_tokens=4096, cache_path=Path("/cache"))
+    assert kept.environment["VLLM_CACHE_ROOT"] == "/cache/vllm"
