@@ -89,16 +89,3 @@ class TurnWatcher(Protocol):
 
     def turn_ended(self, record: TurnRecord) -> None:
         """Exactly one for every turn and every draft."""
-
-
-class Marks:
-    """The moments that only book-keeping asks for. Each is set once."""
-
-    def __init__(self, asked_s: float) -> None:
-        self.asked_s = asked_s
-        self.first_delta_s: float | None = None
-        self.generated_s: float | None = None
-        self.stopped_by: InterruptReason | None = None
-        self.error: str | None = None
-        self.spoken: Spoken | None = None
-        self.is_told = False

@@ -19,9 +19,10 @@ from gateway.outbox import Outbox
 from gateway.speaker import Speaker, SpeakerSettings
 from gateway.speech.stream import SpokenSegment
 from gateway.turn.asking import Asking
+from gateway.turn.books import Books
 from gateway.turn.gate import Gate
 from gateway.turn.plan import Owner, Parts, Plan
-from gateway.turn.record import Ending, Marks, Spoken, TurnRecord
+from gateway.turn.record import Spoken
 from gateway.turn.wording import Wording
 
 log = logging.getLogger("stretto.turn")
@@ -39,12 +40,12 @@ class Turn:
         self.is_sent = False
         self.is_superseded = False
         self.request_id = f"{plan.session_id}-{plan.number}" + (f".draft{plan.draft}" if plan.draft else "")
-        self._marks = Marks(parts.now())
         self._parts = parts
         self._gate = Gate(outbox, is_open=not plan.draft)
         self._owner = owner
         self._is_held = self._is_detached = False
         self._speaker = self._make_speaker() if plan.output == "audio" else None
+        self._books = Books(plan, parts, self.clock, self._speaker)
         self._wording = Wording(plan, parts, self._gate, self.clock, self._on_segment, self._on_text_sent)
         self._asking = Asking(plan, parts, self.request_id, self._gate, self._on_delta, self._on_calls, self._on_returned)
         self._items = [(plan.reply_item_id, 0)]
@@ -92,7 +93,7 @@ class Turn:
 
     def answers(self, spoken: Spoken) -> None:
         """It answers this utterance; for the record."""
-        self._marks.spoken = spoken
+        self._books.spoken = spoken
 
     def commit(self, started_s: float) -> None:
         """The draft is the reply: what was held leaves. `started_s`: the end of speech, from which its latencies count."""
@@ -103,7 +104,7 @@ class Turn:
         """The draft is not wanted, or the session ends. The caller cancels the task."""
         if not self.is_draft:  # drafts are counted as what they are
             self.clock.used(self._usage())
-        self._tell_watchers("interrupted" if self.is_stopped else "dropped")
+        self._books.tell("interrupted" if self.is_stopped else "dropped", self._asking, self._wording)
         self.is_stopped = True
         self._parts.model.cancel(self.request_id)
         self._wording.stop()
@@ -129,9 +130,7 @@ class Turn:
         self._gate.drop(self.number)
         self._gate.put(Interrupted(turn=self.number, reason=reason))
         self._parts.metrics.interruptions.labels(reason).inc()
-        self._marks.stopped_by = reason
-        for watcher in self._parts.watchers:
-            watcher.turn_stopped(self.plan.session_id, self.number, self.plan.caller)
+        self._books.stopped(reason)
 
     async def settle(self, status: TurnStatus) -> None:
         """After an early end: wait for the client's last word (bounded), tell what was heard, and end the turn."""
@@ -235,14 +234,14 @@ class Turn:
             await self._asking.run()
         else:
             self._asking.say(self.plan.say)
-        self._marks.generated_s = self._parts.now()
+        self._books.generated_s = self._parts.now()
         self._wording.flush()
         if self._speaker is not None:
             self._speaker.finish()
 
     def _on_delta(self, delta: Delta) -> None:
-        if self._marks.first_delta_s is None:
-            self._marks.first_delta_s = self._parts.now()
+        if self._books.first_delta_s is None:
+            self._books.first_delta_s = self._parts.now()
         if self.plan.say is None and (delta.n_tokens or delta.text):
             self._gate.do(partial(self.clock.first_token, self._parts.now()))
         self._wording.feed(delta)
@@ -285,7 +284,7 @@ class Turn:
             self._parts.metrics.engine_errors.labels(error.kind).inc()
             log.warning("language model failed", extra={"turn_id": self.number, "kind": error.kind, "detail": str(error)})
             error = from_engine(error, self.number)
-        self._marks.error = error.code
+        self._books.error = error.code
         self._gate.put(
             ErrorRaised(
                 code=error.code, message=str(error), retryable=error.retryable, retry_after_ms=error.retry_after_ms, turn=self.number
@@ -301,46 +300,8 @@ class Turn:
         self.clock.used(self._usage())
         self.clock.ended(now, status, wants_audio=self._speaker is not None)
         self._gate.put(TurnDone(turn=self.number, status=status, timeline=self.clock.timeline()))
-        log.info("turn ended", extra=self._record(status).logged())
-        self._tell_watchers(status)
-
-    def _tell_watchers(self, status: Ending) -> None:
-        """The turn's record goes to those who keep books: once, and nothing is written where nobody does."""
-        if self._parts.watchers and not self._marks.is_told:
-            self._marks.is_told = True
-            record = self._record(status)
-            for watcher in self._parts.watchers:
-                watcher.turn_ended(record)
-
-    def _record(self, status: Ending) -> TurnRecord:
-        plan, marks, usage = self.plan, self._marks, self._asking.usage
-        return TurnRecord(
-            session_id=plan.session_id,
-            turn=self.number,
-            status=status,
-            caller=plan.caller,
-            input=plan.input,
-            output=plan.output,
-            language=plan.language,
-            voice=plan.voice,
-            draft=plan.draft,
-            has_floor=plan.has_floor,
-            started_s=self.clock.started_at,
-            asked_s=marks.asked_s,
-            ended_s=self._parts.now(),
-            first_delta_s=marks.first_delta_s,
-            generated_s=marks.generated_s,
-            timeline=self.clock.timeline(),
-            usage=usage,
-            n_characters=len(self.raw_text()),
-            n_segments=self._wording.n_segments,
-            audio_ms=0 if self._speaker is None else round(self._speaker.clock.sent_ms),
-            heard_ms=self.heard_ms(),
-            stopped_by=marks.stopped_by,
-            error=marks.error,
-            spoken=marks.spoken,
-            segments=self._speaker.records() if self._parts.watchers and self._speaker is not None else (),
-        )
+        log.info("turn ended", extra=self._books.record(status, self._asking, self._wording).logged())
+        self._books.tell(status, self._asking, self._wording)
 
     def _make_speaker(self) -> Speaker:
         settings = self._parts.settings
