@@ -234,6 +234,12 @@ class Idle(ClientError):
     close = CLOSE_IDLE
 
 
+class InputRefused(ClientError):
+    """The product's moderation does not let this be answered."""
+
+    code = "input_refused"
+
+
 class SlowReader(ClientError):
     """The peer reads slower than the conversation."""
 

@@ -10,6 +10,7 @@ from typing import Protocol
 from gateway.capture import Captures
 from gateway.config import Settings
 from gateway.metrics import Metrics
+from gateway.moderation import HttpModerator
 from gateway.turn import TurnWatcher
 from gateway.usage import UsageBooks
 
@@ -34,10 +35,14 @@ class Watching:
             tracer = Tracer(settings.tracing, metrics, now)
             self.watchers += (tracer,)
             self._keepers.append(tracer)
+        self.moderator = self._make_moderator(settings, metrics)
         if settings.usage.file or settings.usage.url:
             books = UsageBooks(settings.usage, metrics)
             self.watchers += (books,)
             self._keepers.append(books)
+
+    def _make_moderator(self, settings: Settings, metrics: Metrics) -> HttpModerator | None:
+        return HttpModerator(settings.moderation, metrics) if settings.moderation.url else None
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -45,4 +50,6 @@ class Watching:
         try:
             yield
         finally:
+            if self.moderator is not None:
+                await self.moderator.close()
             await asyncio.gather(*(asyncio.to_thread(keeper.close) for keeper in self._keepers))

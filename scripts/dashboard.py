@@ -158,6 +158,13 @@ TALK = (
         ),
     ),
     Panel(
+        "Moderation",
+        "ops",
+        (per_second("stretto_moderation_total", "kind, verdict", "{{kind}} {{verdict}}"),),
+        "Words that were judged before they were heard.",
+    ),
+    Panel("Moderation: time to a verdict", "s", quantiles("stretto_moderation_seconds", "kind", legend="{{kind}}")),
+    Panel(
         "Connections in trouble",
         "ops",
         (

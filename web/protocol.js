@@ -69,7 +69,7 @@ export const PARTS = freeze({
   timeline: "ttft_ms? first_segment_ms? first_audio_ms? first_playout_ms? reply_done_ms?",
 });
 
-export const TURN_STATUSES = Object.freeze(["completed", "interrupted", "superseded", "failed"]);
+export const TURN_STATUSES = Object.freeze(["completed", "interrupted", "superseded", "failed", "refused"]);
 export const SEGMENT_STATUSES = Object.freeze(["ok", "no_voice", "failed"]);
 export const INTERRUPT_REASONS = Object.freeze(["cancel", "text", "speech"]);
 

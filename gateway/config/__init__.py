@@ -24,7 +24,7 @@ from gateway.config.tree import (
     SpeechSettings,
     TurnSettings,
 )
-from gateway.config.watching import CaptureSettings, TracingSettings, UsageSettings
+from gateway.config.watching import CaptureSettings, ModerationSettings, TracingSettings, UsageSettings
 
 __all__ = [
     "LOOPBACK",
@@ -37,6 +37,7 @@ __all__ = [
     "KeySettings",
     "LogSettings",
     "MetricsSettings",
+    "ModerationSettings",
     "Persona",
     "RealtimeSettings",
     "ServerSettings",

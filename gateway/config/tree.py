@@ -15,7 +15,7 @@ from engine.settings import (
     LlmSettings,
     TtsSettings,
 )
-from gateway.config.watching import CaptureSettings, TracingSettings, UsageSettings
+from gateway.config.watching import CaptureSettings, ModerationSettings, TracingSettings, UsageSettings
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -252,6 +252,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tracing: TracingSettings = TracingSettings()
     capture: CaptureSettings = CaptureSettings()
     usage: UsageSettings = UsageSettings()
+    moderation: ModerationSettings = ModerationSettings()
     personas: dict[str, Persona] = {}
     keys: dict[str, KeySettings] = {}
     backends: dict[str, BackendSettings] = {}

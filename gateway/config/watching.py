@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
@@ -33,3 +33,14 @@ class UsageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     file: str = ""
     url: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
     key_variable: str = ""
+
+
+class ModerationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who judges words before they are heard."""
+
+    url: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
+    key_variable: str = ""
+    judges: tuple[Literal["input", "segment"], ...] = ("input", "segment")
+    deadline_ms: Annotated[int, Meta(ge=10, le=5000)] = 300
+    on_failure: Literal["allow", "refuse"] = "refuse"
+    phrase: str = ""

@@ -9,7 +9,7 @@ from msgspec import Struct
 Role = Literal["system", "user", "assistant"]
 ItemKind = Literal["message", "call", "result"]
 Cut = Literal["stop", "newline", "clause", "length", "timer", "end"]
-TurnStatus = Literal["completed", "interrupted", "superseded", "failed"]
+TurnStatus = Literal["completed", "interrupted", "superseded", "failed", "refused"]
 SegmentStatus = Literal["ok", "no_voice", "failed"]
 InterruptReason = Literal["cancel", "text", "speech"]
 Eagerness = Literal["low", "medium", "high", "auto"]

@@ -238,11 +238,11 @@ class ToolCalled(ServerEvent, frozen=True, kw_only=True, tag="tool.call"):
 
 
 class ReplyDone(ServerEvent, frozen=True, kw_only=True, tag="reply.done"):
-    """Everything of the reply has been sent, audio too. `cut`: it stopped at the bound on its tokens."""
+    """Everything of the reply has been sent, audio too. `cut`: it stopped at the bound on its tokens, or before what may not be heard."""
 
     turn: int
     usage: UsageInfo
-    cut: Literal["length"] | None = None
+    cut: Literal["length", "refused"] | None = None
 
 
 class TurnDone(ServerEvent, frozen=True, kw_only=True, tag="turn.done"):

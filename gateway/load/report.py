@@ -20,7 +20,7 @@ CLIENT_BUSY = 0.85  # of a core, in one process
 SETTLED_SHARE = 1 / 3  # of the samples come before a slope is drawn: pools, caches and counters fill
 Pages = tuple[Scrape | None, Scrape | None]  # at both edges of a window
 SLOPE_S = 60.0  # over less than this, an allocator's page steps are all there is to see
-TURN_ENDS = ("completed", "interrupted", "superseded", "failed")
+TURN_ENDS = ("completed", "interrupted", "superseded", "failed", "refused")
 
 
 class GatewayUse(Struct, frozen=True, kw_only=True):

@@ -60,6 +60,7 @@ class Gateway:
             encoding=self.encoding,
             quota=quota,
             watchers=(KeyWatch(quota), *self.watching.watchers),
+            moderator=self.watching.moderator,
         )
         self.metrics.process.foresee_keys(settings.keys, LIMITS)
         voices: object = engines.voices

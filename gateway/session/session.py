@@ -51,6 +51,7 @@ from gateway.session.conversation import Conversation
 from gateway.session.frames import error_frame
 from gateway.session.items import Bounds
 from gateway.session.listening import Listening
+from gateway.session.moderated import after_refusal
 from gateway.session.planning import changed, planned
 from gateway.session.refusals import take_turn
 from gateway.turn import Parts, Plan, Progress, SentCall, Turn
@@ -340,15 +341,17 @@ class Session:
         if self._listening.drafts.lost(turn):
             return
         if turn is self.floor:
-            self.apply(Event.PLAYED_OUT if status == "completed" else Event.FAILED)
+            self.apply(Event.PLAYED_OUT if turn.is_sent and status != "failed" else Event.FAILED)
             self._listening.idling.reply_over(turn)
-        if status == "failed":
+        if status == "failed" or not turn.is_sent:
             self.conversation.drop_calls(turn)
             self.conversation.write_down(turn, turn.heard_raw_end(), is_final=False)
-            await self._settle(turn, "failed")
+            await self._settle(turn, status)
         else:
             self._live.pop(turn.number, None)
             self._listening.upkeep.turn_ended(was_cut=False)
+        if status == "refused":
+            after_refusal(self, self._parts, turn)
 
     def on_progress(self, turn: Turn, progress: Progress) -> None:
         """Something of a turn left, or its tools returned."""

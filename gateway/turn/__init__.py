@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from gateway.turn.plan import Owner, Parts, Plan, Progress, SentCall
 from gateway.turn.record import Caller, Spoken, TurnRecord, TurnWatcher
+from gateway.turn.review import Kind, Moderator, Subject, newest_words
 from gateway.turn.turn import Turn
 
-__all__ = ["Caller", "Owner", "Parts", "Plan", "Progress", "SentCall", "Spoken", "Turn", "TurnRecord", "TurnWatcher"]
+__all__ = [
+    "Caller", "Kind", "Moderator", "Owner", "Parts", "Plan", "Progress", "SentCall", "Spoken", "Subject", "Turn", "TurnRecord",
+    "TurnWatcher", "newest_words",
+]  # fmt: skip

@@ -126,7 +126,7 @@ class Asking:
         kept = plan.kept if self._prompt is None else Kept(ids=self._prompt.ids, text=self._prompt.text)
         calls: list[ToolCall] = []
         wait_s = turn.first_delta_s
-        is_draft = not self._gate.is_open
+        is_draft = self._gate.is_draft
         self._parts.headroom.count(is_draft=is_draft, by=1)
         try:
             async with asyncio.timeout(wait_s) as deadline:

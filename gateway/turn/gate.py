@@ -1,28 +1,39 @@
-"""The way out of a turn. Open from the start, but for a draft: of that nothing leaves, and nothing counts, before its commit."""
+"""The way out of a turn. Open from the start, unless something holds it: nothing of a draft leaves, and nothing counts, before its commit;
+nothing of a turn whose input is judged before the verdict.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 from gateway.events import ServerEvent
 from gateway.outbox import Outbox
 
+Hold = Literal["draft", "input"]
+
 
 class Gate:
-    """Keeps what a draft would have sent and counted, in order; a draft is bounded by the tokens of one reply."""
+    """Keeps what a held turn would have sent and counted, in order; it is bounded by the tokens of one reply."""
 
-    def __init__(self, outbox: Outbox, *, is_open: bool) -> None:
+    def __init__(self, outbox: Outbox, holds: set[Hold]) -> None:
         self._outbox = outbox
         self._kept: list[Callable[[], None]] = []
         self._opened = asyncio.Event()
-        if is_open:
+        self._holds = holds
+        if not holds:
             self._opened.set()
 
     @property
+    def is_draft(self) -> bool:
+        """Whether it waits for its commit."""
+        return "draft" in self._holds
+
+    @property
     def is_open(self) -> bool:
-        """Whether this turn is no draft (any more)."""
+        """Whether nothing holds it (any more)."""
         return self._opened.is_set()
 
     def put(self, event: ServerEvent) -> None:
@@ -36,8 +47,11 @@ class Gate:
         else:
             self._kept.append(action)
 
-    def open(self) -> None:
-        """The draft is a turn from now on."""
+    def lift(self, hold: Hold) -> None:
+        """The draft is a turn from now on, or its input may be answered."""
+        self._holds.discard(hold)
+        if self._holds or self.is_open:
+            return
         kept, self._kept = self._kept, []
         self._opened.set()
         for action in kept:
@@ -48,7 +62,12 @@ class Gate:
         await self._opened.wait()
 
     def drop(self, turn: int) -> None:
-        """Nothing more of this turn leaves but its end."""
+        """Nothing more of this turn leaves but its end; of a draft not even that."""
+        self.clear()
         if self.is_open:
             self._outbox.drop_turn(turn)
+
+    def clear(self) -> None:
+        """What was kept never leaves, and no verdict is waited for."""
         self._kept.clear()
+        self.lift("input")

@@ -24,6 +24,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     """What every turn of this process works with; `now` is the loop's clock in seconds, `rules` what marks the model may write.
 
     `ears` None: this gateway takes no audio in. `encoding` None: it gives out pcm16 only. `watchers`: who is told what turns come to.
+    `moderator`: who judges words before they are heard.
     """
 
     model: LanguageModel
@@ -38,6 +39,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     pace: VoicePace = field(default_factory=VoicePace)
     quota: Quota = field(default_factory=Quota)
     watchers: tuple[TurnWatcher, ...] = ()
+    moderator: Any = None  # Any: a Moderator, which is built upon this file
 
 
 class Plan(Struct, frozen=True, kw_only=True):

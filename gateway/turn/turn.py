@@ -10,9 +10,10 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from functools import partial
+from typing import Literal
 
 from engine.api import Delta, EngineError, Kept, ToolCall
-from gateway.errors import StrettoError, from_engine
+from gateway.errors import InputRefused, StrettoError, from_engine
 from gateway.events import ErrorRaised, Heard, Interrupted, InterruptReason, ReplyDone, ToolCalled, TurnDone, TurnStatus, UsageInfo
 from gateway.metrics import TurnClock
 from gateway.outbox import Outbox
@@ -20,10 +21,13 @@ from gateway.speaker import Speaker, SpeakerSettings
 from gateway.speech.stream import SpokenSegment
 from gateway.turn.asking import Asking
 from gateway.turn.books import Books
-from gateway.turn.gate import Gate
+from gateway.turn.gate import Gate, Hold
 from gateway.turn.plan import Owner, Parts, Plan
 from gateway.turn.record import Spoken
+from gateway.turn.review import Review
 from gateway.turn.wording import Wording
+
+Cut = Literal["length", "refused"] | None
 
 log = logging.getLogger("stretto.turn")
 
@@ -41,13 +45,19 @@ class Turn:
         self.is_superseded = False
         self.request_id = f"{plan.session_id}-{plan.number}" + (f".draft{plan.draft}" if plan.draft else "")
         self._parts = parts
-        self._gate = Gate(outbox, is_open=not plan.draft)
+        review = None if parts.moderator is None else Review(parts.moderator, plan, self._let_out)
+        holds: dict[Hold, bool] = {"draft": bool(plan.draft), "input": review is not None and bool(review.input)}
+        self._gate = Gate(outbox, {hold for hold, is_on in holds.items() if is_on})
         self._owner = owner
         self._is_held = self._is_detached = False
         self._speaker = self._make_speaker() if plan.output == "audio" else None
         self._books = Books(plan, parts, self.clock, self._speaker)
         self._wording = Wording(plan, parts, self._gate, self.clock, self._on_segment, self._on_text_sent)
         self._asking = Asking(plan, parts, self.request_id, self._gate, self._on_delta, self._on_calls, self._on_returned)
+        self._review = review
+        if review is not None and review.holds_segments:
+            self._wording.hold = review.hold
+        self._refused_from: int | None = None  # where in the raw text the segment begins that may not be heard
         self._items = [(plan.reply_item_id, 0)]
         self._cut_ms: float | None = None
 
@@ -65,20 +75,21 @@ class Turn:
             if self.is_stopped:  # a cancelled request ends before this task hears of the cancel; whoever stopped it tells its end
                 raise asyncio.CancelledError from None
             self._fail(error)
-            return "failed"
+            return "refused" if isinstance(error, InputRefused) else "failed"
         finally:
             self._wording.stop()
         await self._gate.passed()
         self._finish_reply()
         if self._speaker is not None:
             await self._speaker.played_out(self._parts.settings.turn.heard_wait_s)
-        self._end("completed")
-        return "completed"
+        status: TurnStatus = "completed" if self._refused_from is None else "refused"
+        self._end(status)
+        return status
 
     @property
     def is_draft(self) -> bool:
         """Whether nothing of it may leave yet."""
-        return not self._gate.is_open
+        return self._gate.is_draft
 
     @property
     def n_tokens(self) -> int:
@@ -98,7 +109,7 @@ class Turn:
     def commit(self, started_s: float) -> None:
         """The draft is the reply: what was held leaves. `started_s`: the end of speech, from which its latencies count."""
         self.clock.started_at = started_s
-        self._gate.open()
+        self._gate.lift("draft")
 
     def discard(self) -> None:
         """The draft is not wanted, or the session ends. The caller cancels the task."""
@@ -184,13 +195,14 @@ class Turn:
     def heard_raw_end(self) -> int:
         """Where in the raw text the listener stands; for text output, the end of what was sent."""
         if self._speaker is None:
-            return len(self.raw_text())
+            return len(self.raw_text()) if self._refused_from is None else self._refused_from
         found = self._speaker.heard(self._cut_ms)
         return found[-1][0].segment.raw_offset(found[-1][1].end) if found else 0
 
     def raw_end(self) -> int:
         """How much of the raw text a reply that was sent whole leaves behind: all, or what `truncate` left."""
-        return len(self.raw_text()) if self._cut_ms is None else self.heard_raw_end()
+        whole = len(self.raw_text()) if self._refused_from is None else self._refused_from
+        return whole if self._cut_ms is None else min(whole, self.heard_raw_end())
 
     def truncate(self, audio_ms: float) -> int | None:
         """The listener stopped at `audio_ms` of the turn's sound; the clamped moment, None where the turn has no sound."""
@@ -224,7 +236,9 @@ class Turn:
     async def _produce(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             name = f"{self.plan.session_id} turn {self.number}"
-            tasks.create_task(self._generate(), name=f"{name} generate")
+            generating = tasks.create_task(self._generate(), name=f"{name} generate")
+            if self._review is not None:
+                tasks.create_task(self._judge(self._review, generating), name=f"{name} judge")
             if self._speaker is not None:
                 tasks.create_task(self._speaker.synthesize(), name=f"{name} speak")
                 tasks.create_task(self._speaker.play(), name=f"{name} play")
@@ -236,8 +250,30 @@ class Turn:
             self._asking.say(self.plan.say)
         self._books.generated_s = self._parts.now()
         self._wording.flush()
+        if self._review is not None and self._review.holds_segments:
+            self._review.finish()
+        elif self._speaker is not None:
+            self._speaker.finish()
+
+    async def _judge(self, review: Review, generating: asyncio.Task[None]) -> None:
+        """Raises `InputRefused`. A segment that may not be heard ends the reply behind those that may."""
+        if review.input:
+            if not await review.allows_input():
+                raise InputRefused("This was not answered, because of what it says.")
+            self._gate.lift("input")
+        if not review.holds_segments:
+            return
+        refused = await review.run()
+        if refused is not None:
+            self._refused_from = refused.raw_start
+            generating.cancel()
+            self._parts.model.cancel(self.request_id)
+            self._wording.stop()
         if self._speaker is not None:
             self._speaker.finish()
+
+    def _let_out(self, segment: SpokenSegment, decided_s: float) -> None:
+        self._wording.let_out(segment, decided_s)
 
     def _on_delta(self, delta: Delta) -> None:
         if self._books.first_delta_s is None:
@@ -272,7 +308,8 @@ class Turn:
     def _finish_reply(self) -> None:
         self.clock.reply_done(self._parts.now())
         self.is_sent = True
-        self._gate.put(ReplyDone(turn=self.number, usage=self._usage(), cut="length" if self._asking.finish == "length" else None))
+        cut: Cut = "refused" if self._refused_from is not None else "length" if self._asking.finish == "length" else None
+        self._gate.put(ReplyDone(turn=self.number, usage=self._usage(), cut=cut))
         self._owner.on_progress(self, "reply_sent")
 
     def _usage(self) -> UsageInfo:
@@ -285,6 +322,8 @@ class Turn:
             log.warning("language model failed", extra={"turn_id": self.number, "kind": error.kind, "detail": str(error)})
             error = from_engine(error, self.number)
         self._books.error = error.code
+        if not self._gate.is_draft:
+            self._gate.clear()
         self._gate.put(
             ErrorRaised(
                 code=error.code, message=str(error), retryable=error.retryable, retry_after_ms=error.retry_after_ms, turn=self.number

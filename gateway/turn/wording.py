@@ -16,7 +16,10 @@ from gateway.turn.plan import Parts, Plan
 
 
 class Wording:
-    """Feeds one `SpeechStream`; `on_segment` gets every segment after its frame, `on_text` is told of each caption frame."""
+    """Feeds one `SpeechStream`; `on_segment` gets every segment after its frame, `on_text` is told of each caption frame.
+
+    `hold` takes each segment before that, where it is judged first; the captions then come with what `let_out` is given.
+    """
 
     def __init__(
         self,
@@ -27,6 +30,7 @@ class Wording:
         on_segment: Callable[[SpokenSegment], None],
         on_text: Callable[[], None],
     ) -> None:
+        self.hold: Callable[[SpokenSegment, float], None] | None = None
         options = SegmentOptions(early_first=parts.settings.speech.early_first_segment)
         self.n_segments = 0
         rules = parts.rules if plan.say is None else behind_reasoning(parts.rules)
@@ -68,7 +72,17 @@ class Wording:
         """The caption text that was handed out."""
         return "".join(self._sent)
 
+    def let_out(self, segment: SpokenSegment, decided_s: float) -> None:
+        """A segment that was held may be heard."""
+        self._captions.append(segment.text)
+        self._send_caption()
+        self._send_segment(segment, decided_s)
+
     def _emit(self, output: Output, now: float | None = None) -> None:
+        if self.hold is not None:
+            for segment in output.segments:
+                self.hold(segment, self._parts.now() if now is None else now)
+            return
         if output.caption:
             self._captions.append(output.caption)
         if output.segments:

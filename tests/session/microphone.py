@@ -14,7 +14,7 @@ from engine.fake import Script, ScriptedModel, ScriptedVoice
 from engine.fake_listening import Heard, ScriptedDetector, ScriptedEndOfTurn, ScriptedRecognizer
 from gateway.config import KeySettings
 from gateway.events import AppendAudio, AudioIn, StartSession
-from gateway.turn import TurnWatcher
+from gateway.turn import Moderator, TurnWatcher
 from tests.session.stage import Stage, stage
 
 SOUND = b"\x00\x10" * 320
@@ -66,6 +66,7 @@ async def talking(
     settings: dict[str, Any] | None = None,  # Any: a settings tree as TOML gives it
     start: StartSession | None = None,
     watchers: tuple[TurnWatcher, ...] = (),
+    moderator: Moderator | None = None,
     limits: KeySettings | None = None,
     streams: bool = True,
 ) -> AsyncIterator[tuple[Stage, Microphone]]:
@@ -77,7 +78,17 @@ async def talking(
             await ear.start()
     start = start or StartSession(audio_in=AudioIn())
     async with (
-        stage(replies, model=model, voice=voice, settings=settings, start=start, ears=ears, watchers=watchers, limits=limits) as scene,
+        stage(
+            replies,
+            model=model,
+            voice=voice,
+            settings=settings,
+            start=start,
+            ears=ears,
+            watchers=watchers,
+            moderator=moderator,
+            limits=limits,
+        ) as scene,
         asyncio.TaskGroup() as tasks,
     ):
         microphone = Microphone(scene)

@@ -23,7 +23,7 @@ from gateway.session import Attachment, Session
 from gateway.sessions import Sessions
 from gateway.speaker import Encoding, VoicePace
 from gateway.speech.markup import DEFAULT, MarkupRules
-from gateway.turn import Parts, TurnWatcher
+from gateway.turn import Moderator, Parts, TurnWatcher
 from gateway.voice_watch import VoiceWatch
 
 E = TypeVar("E", bound=ServerEvent)
@@ -104,6 +104,7 @@ async def stage(
     pace: VoicePace | None = None,
     rules: MarkupRules = DEFAULT,
     watchers: tuple[TurnWatcher, ...] = (),
+    moderator: Moderator | None = None,
     limits: KeySettings | None = None,
 ) -> AsyncIterator[Stage]:
     """A running session store with one started session. `voices`: others than the one scripted `voice`; `limits`: of its key."""
@@ -126,6 +127,7 @@ async def stage(
         encoding=encoding,
         pace=pace or VoicePace(),
         watchers=(KeyWatch(quota), *watchers),
+        moderator=moderator,
         quota=quota,
     )
     able: object = voices

@@ -122,9 +122,10 @@ ROOMS: dict[str, Room] = {
     "gateway.tracing": Room(
         3, ("engine.api", "gateway.backlog", "gateway.metrics", "gateway.turn")
     ),  # OpenTelemetry, where it is asked for
+    "gateway.moderation": Room(3, ("gateway.metrics", "gateway.turn")),  # asks a product whether words may be heard
     "gateway.usage": Room(3, ("gateway.backlog", "gateway.metrics", "gateway.turn")),  # a record of each turn for those who bill
     "gateway.watching": Room(
-        3, ("gateway.capture", "gateway.metrics", "gateway.tracing", "gateway.turn", "gateway.usage")
+        3, ("gateway.capture", "gateway.metrics", "gateway.moderation", "gateway.tracing", "gateway.turn", "gateway.usage")
     ),  # who keeps books, as the settings say
     "gateway.logs": Room(3),
     "gateway.tls": Room(3),

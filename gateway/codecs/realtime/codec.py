@@ -275,6 +275,8 @@ class RealtimeCodec:
                 yield from self._end(response, "cancelled", {"type": "cancelled", "reason": reason})
             case TurnDone(status="superseded"):
                 yield from self._end(response, "cancelled", {"type": "cancelled", "reason": "turn_detected"})
+            case TurnDone(status="refused"):
+                yield from self._end(response, "incomplete", {"type": "incomplete", "reason": "content_filter"})
             case TurnDone():
                 yield from self._end(response, "failed", failure(self._failures.get(response.turn)))
             case _:
@@ -285,6 +287,8 @@ class RealtimeCodec:
         raised = self._failures.get(response.turn)
         if raised is not None and response.modality == "audio" and not response.n_sounding:
             yield from self._end(response, "failed", failure(raised), event.usage)
+        elif event.cut == "refused":
+            yield from self._end(response, "incomplete", {"type": "incomplete", "reason": "content_filter"}, event.usage)
         elif event.cut == "length":
             yield from self._end(response, "incomplete", {"type": "incomplete", "reason": "max_output_tokens"}, event.usage)
         else:

@@ -1,0 +1,91 @@
+"""Asks a product's own address whether words may be heard: one POST for the user's words of a turn, one for each segment of the reply.
+
+{"kind": "input"|"segment", "text", "session_id", "turn", "index", "language", "key", "user"} is answered by 200 and
+{"allowed": true|false}. Any other answer, and none within the deadline, is a failure: `moderation.on_failure` says what that means. The
+reply waits no longer than the deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from typing import Any
+
+import msgspec
+
+from gateway.config import ConfigError, ModerationSettings
+from gateway.metrics import Metrics
+from gateway.turn import Kind, Subject
+
+IDLE_S = 60.0  # connections that are kept for the next question
+CONNECTIONS = 64
+
+log = logging.getLogger("stretto.moderation")
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """The answer; other keys are for the product's own logs."""
+
+    allowed: bool
+
+
+class HttpModerator:
+    """A `Moderator`. Raises `ConfigError` where the HTTP library or the key's variable is missing."""
+
+    def __init__(self, settings: ModerationSettings, metrics: Metrics) -> None:
+        try:
+            import httpx
+        except ImportError as error:
+            raise ConfigError("moderation.url is set and httpx is missing: pip install 'stretto[http]'") from error
+        self.kinds: frozenset[Kind] = frozenset(settings.judges)
+        self._settings, self._metrics, self._faults = settings, metrics.watching, httpx.HTTPError
+        headers = {"content-type": "application/json"}
+        if settings.key_variable:
+            if not os.environ.get(settings.key_variable):
+                raise ConfigError(
+                    f"moderation.key_variable names {settings.key_variable}, which is not set; expected the key of its url in it"
+                )
+            headers["authorization"] = f"Bearer {os.environ[settings.key_variable]}"
+        limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS, keepalive_expiry=IDLE_S)
+        self._client: Any = httpx.AsyncClient(headers=headers, limits=limits, timeout=None)  # Any: imported here alone; our own deadline
+        self._encoder, self._decoder = msgspec.json.Encoder(), msgspec.json.Decoder(Verdict)
+
+    async def allows(self, subject: Subject) -> bool:
+        began_s = time.monotonic()
+        verdict = await self._ask(subject)
+        self._metrics.moderation_seconds.labels(subject.kind).observe(time.monotonic() - began_s)
+        self._metrics.moderation.labels(subject.kind, "failed" if verdict is None else "allowed" if verdict else "refused").inc()
+        return verdict if verdict is not None else self._settings.on_failure == "allow"
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._client.aclose()
+
+    async def _ask(self, subject: Subject) -> bool | None:
+        """The verdict; None where there was none in time."""
+        about = {
+            "kind": subject.kind,
+            "text": subject.text,
+            "session_id": subject.session_id,
+            "turn": subject.turn,
+            "index": subject.index,
+            "language": subject.language,
+            "key": subject.caller.key,
+            "user": subject.caller.user,
+        }
+        try:
+            async with asyncio.timeout(self._settings.deadline_ms / 1000):
+                response = await self._client.post(self._settings.url, content=self._encoder.encode(about))
+            if response.status_code == 200:
+                return self._decoder.decode(response.content).allowed
+            fault = f"HTTP {response.status_code}"
+        except TimeoutError:
+            fault = f"no answer within {self._settings.deadline_ms} ms"
+        except self._faults as error:
+            fault = type(error).__name__
+        except msgspec.DecodeError:
+            fault = 'expected {"allowed": true or false}'
+        log.warning("moderation failed", extra={"session_id": subject.session_id, "turn_id": subject.turn, "detail": fault})
+        return None
