@@ -1,4 +1,7 @@
-"""Stands in for vLLM's server module: the same `--uds`, the chat double behind it. `VLLM_DOUBLE_FAULT`: dies with these words."""
+"""Stands in for vLLM's server module: the same `--uds`, the chat double behind it.
+
+`VLLM_DOUBLE_FAULT`: dies with these words. `VLLM_DOUBLE_DEAF`: answers no request for one token, and all others slowly (3 s).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,16 @@ import asyncio
 import os
 from pathlib import Path
 
-from tests.doubles.openai_chat import ChatServer
+from aiohttp import web
+
+from tests.doubles.openai_chat import Answer, ChatServer, reply
+
+
+class Deaf(ChatServer):
+    async def _answer(self, request: web.Request, answer: Answer) -> web.StreamResponse:
+        if (await request.json())["max_tokens"] == 1:
+            await asyncio.sleep(60)
+        return await super()._answer(request, Answer(pieces=reply(["sea "] * 60), piece_s=0.05))
 
 
 async def main() -> None:
@@ -17,7 +29,8 @@ async def main() -> None:
     known, _ = parser.parse_known_args()
     if fault := os.environ.get("VLLM_DOUBLE_FAULT"):
         raise RuntimeError(fault)
-    async with ChatServer(models=(known.served_model_name,)).running(known.uds):
+    kind = Deaf if os.environ.get("VLLM_DOUBLE_DEAF") else ChatServer
+    async with kind(models=(known.served_model_name,)).running(known.uds):
         await asyncio.Event().wait()
 
 

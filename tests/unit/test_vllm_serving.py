@@ -175,6 +175,15 @@ async def test_a_server_that_hangs_is_started_again(tmp_path: Path, monkeypatch:
         assert await said(model, "s-2") == "The sea is wide."
 
 
+async def test_a_busy_server_is_told_from_a_hung_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its canaries starve while a conversation is answered: that is load. When nobody gets a word, it hangs."""
+    monkeypatch.setenv("VLLM_DOUBLE_DEAF", "1")
+    async with served(tmp_path, monkeypatch) as model:
+        assert (await said(model)).startswith("sea sea ")
+        assert model.n_restarts == 0
+        assert await until(lambda: model.n_restarts == 1)
+
+
 async def test_a_server_that_does_not_start_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.llm.serving.command.MODULE", "tests.doubles.vllm_server")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

@@ -7,7 +7,6 @@ and its OpenAI API stays there for others. `stretto serve --stop-engine` ends it
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import sys
 import time
@@ -16,7 +15,20 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
-from engine.api import Delta, EngineError, EngineNotReady, EngineSetupError, Facts, Generation, Health, Kept, Message, Prompt, Sampling
+from engine.api import (
+    Delta,
+    EngineBusy,
+    EngineError,
+    EngineNotReady,
+    EngineSetupError,
+    Facts,
+    Generation,
+    Health,
+    Kept,
+    Message,
+    Prompt,
+    Sampling,
+)
 from engine.inherited import inherited
 from engine.llm.openai import ChatServers, Endpoint, OpenAiModel
 from engine.llm.serving.command import command_of, digest_of, request_fields
@@ -66,6 +78,7 @@ class ServedVllm:
         self._chat: OpenAiModel | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._detail = "not started"
+        self._heard_s = 0.0  # when a conversation last got a piece of its reply
         self.n_restarts = 0
 
     @property
@@ -108,6 +121,7 @@ class ServedVllm:
             raise EngineNotReady(f"vLLM's server is not ready: {self._detail}")
         async with aclosing(self._chat.generate(generation)) as deltas:
             async for delta in deltas:
+                self._heard_s = time.monotonic()
                 yield delta
 
     def cancel(self, request_id: str) -> None:
@@ -187,7 +201,9 @@ class ServedVllm:
                 return "the server died"
             if time.monotonic() - looked_s < self._plan.canary_s:
                 continue
-            n_silent = 0 if await self._answers_canary() else n_silent + 1
+            looked_s = time.monotonic()
+            is_alive = await self._answers_canary() or self._heard_s >= looked_s  # busy: others are answered meanwhile
+            n_silent = 0 if is_alive else n_silent + 1
             looked_s = time.monotonic()
             if n_silent >= _CANARIES:
                 return f"the server hung: {n_silent} requests for one token unanswered within {self._plan.hung_s:g} s"
@@ -201,12 +217,15 @@ class ServedVllm:
             sampling=Sampling(max_tokens=1, temperature=0.0),
             priority=-1,
         )
-        with contextlib.suppress(EngineError, TimeoutError):
+        try:
             async with asyncio.timeout(self._plan.hung_s), aclosing(self._chat.generate(generation)) as deltas:
                 async for _ in deltas:
                     pass
-            return True
-        return False
+        except EngineBusy:
+            return True  # it says so itself
+        except (EngineError, TimeoutError):
+            return False
+        return True
 
 
 def _fault_line(words: str) -> str:
