@@ -152,6 +152,9 @@ class Connection:
             ready = structs.replace(ready, captured=True)
             self._capture = self._captures.of(start, ready, self._rights)
         try:
+            wish = self._codec.configure(session.profile.described(), ready.voices)
+            if wish is not None:
+                session.configure(wish)
             await self._send_frames(self._codec.welcome(structs.replace(ready, ref=start.id), session.profile.described()))
         except BaseException:
             is_over = not (ready.resumed and self._codec.can_resume)  # a new session whose token never left cannot be resumed

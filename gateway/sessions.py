@@ -87,15 +87,24 @@ class Sessions:
         if (refusal := account.session_refusal()) is not None:
             parts.metrics.process.quota_refused.labels(account.name, refusal.limit).inc()
             raise refusal
-        able = {"can_listen": parts.ears is not None, "takes_tools": parts.model.facts.takes_tools}
-        encodings = parts.encoding.rates() if parts.encoding is not None else {}
-        wish = profile.started(start, parts.settings, parts.voices, rights, encodings=encodings, **able)
+        wish = self.wished(start, rights)
         session = Session(f"sess_{secrets.token_hex(8)}", wish, start, self._parts)
         entry = Entry(session)
         entry.may_move = may_move
         await self._begin(entry)
         log.info("session started", extra={"session_id": session.session_id, "output": wish.output, "language": wish.language})
         return session, session.attach(), self._ready(entry, resumed=False)
+
+    def wished(self, start: StartSession, rights: Rights) -> profile.Profile:
+        """The settings that a new session has. Raises what `profile.started` raises."""
+        parts = self._parts
+        able = {"can_listen": parts.ears is not None, "takes_tools": parts.model.facts.takes_tools}
+        encodings = parts.encoding.rates() if parts.encoding is not None else {}
+        return profile.started(start, parts.settings, parts.voices, rights, encodings=encodings, **able)
+
+    def voices(self) -> tuple[VoiceInfo, ...]:
+        """What clients may choose from."""
+        return tuple(VoiceInfo(id=voice.id, languages=voice.languages) for voice in self._parts.voices.voices())
 
     def lose(self, session: Session, attachment: Attachment, *, is_over: bool) -> None:
         """The connection is gone: end the session, or keep it for `resume_s`."""
@@ -245,5 +254,5 @@ class Sessions:
             ),
             audio_out=entry.session.profile.audio_out,
             audio_in=entry.session.audio_in,
-            voices=tuple(VoiceInfo(id=voice.id, languages=voice.languages) for voice in self._parts.voices.voices()),
+            voices=self.voices(),
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from gateway.errors import StrettoError
-from gateway.events import ClientEvent, ServerEvent, SessionReady, SessionUpdated, StartSession
+from gateway.events import ClientEvent, ServerEvent, SessionReady, SessionUpdated, StartSession, UpdateSession, VoiceInfo
 
 Frame = bytes | str  # binary or text on the wire
 
@@ -38,6 +38,9 @@ class Codec(Protocol):
 
     def decode(self, frame: Frame) -> list[ClientEvent]:
         """What a frame asks for; nothing where it is to be dropped. Raises `ClientError`, with the `ref` of its answer where known."""
+
+    def configure(self, settings: SessionUpdated, voices: tuple[VoiceInfo, ...]) -> UpdateSession | None:
+        """What a new session is changed to before its client sees it; None: nothing. Raises `ClientError`."""
 
     def welcome(self, ready: SessionReady, settings: SessionUpdated) -> list[Frame]:
         """The frames that open the conversation."""

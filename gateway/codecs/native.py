@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.errors import CLOSE_BUG, BadMessage, ClientError, StrettoError, UnknownType, WrongFrameKind
-from gateway.events import CLIENT_EVENTS, SERVER_EVENTS, ClientEvent, ServerEvent, SessionReady, SessionUpdated
+from gateway.events import CLIENT_EVENTS, SERVER_EVENTS, ClientEvent, ServerEvent, SessionReady, SessionUpdated, VoiceInfo
 
 SUBPROTOCOL = "stretto.msgpack.v1"
 KEY_PREFIX = "stretto-key."
@@ -45,6 +45,9 @@ class NativeCodec:
         if isinstance(frame, str):
             raise WrongFrameKind("A text frame; this protocol is binary msgpack.")
         return [decode_client(frame)]
+
+    def configure(self, settings: SessionUpdated, voices: tuple[VoiceInfo, ...]) -> None:
+        """Its clients say in `session.start` what they want."""
 
     def welcome(self, ready: SessionReady, settings: SessionUpdated) -> list[bytes | str]:
         """`session.ready`, without `seq`."""

@@ -170,6 +170,7 @@ class RealtimeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     models: tuple[str, ...] = ("stretto", "gpt-realtime", "gpt-realtime-mini", "gpt-4o-realtime-preview")
     message_bytes: Annotated[int, Meta(gt=0, le=15 * 1024 * 1024)] = 1024 * 1024
     idle_s: Positive = 3600.0
+    client_secret_s: Annotated[float, Meta(ge=10, le=7200)] = 60.0
 
 
 Probability = Annotated[float, Meta(ge=0, le=1)]

@@ -1,7 +1,7 @@
 """The routes of the port, and who may come in by each.
 
-`/` the page, `/v1/voice` the native protocol, `/v1/realtime` OpenAI's, `/v1/tickets` for those who have a key, `/metrics`, `/healthz` (the
-process lives), `/readyz` (engines accept requests).
+`/` the page, `/v1/voice` the native protocol, `/v1/realtime` OpenAI's, `/v1/tickets` and `/v1/realtime/client_secrets` for those who have a
+key, `/metrics`, `/healthz` (the process lives), `/readyz` (engines accept requests).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from gateway import auth, realtime_door, transport
 from gateway.capture import Captures
 from gateway.codecs import Codec, native
 from gateway.connection import Connection
-from gateway.errors import StrettoError, UnsupportedSubprotocol
-from gateway.server import metrics_door, ticket_office
+from gateway.errors import StrettoError, Unauthorized, UnsupportedSubprotocol
+from gateway.server import metrics_door, secret_office, ticket_office
 from gateway.server.entry import Entry
 from gateway.session import error_frame
 from gateway.sessions import Sessions
@@ -62,12 +62,15 @@ class Doors:
             WebSocketRoute(transport.REALTIME_PATH, self._realtime),
             Route(transport.REALTIME_PATH, self._explain_realtime),
             Route("/v1/tickets", self._ticket, methods=["POST"]),
+            Route(secret_office.PATH, self._secret, methods=["POST"]),
             Mount("/web", StaticFiles(directory=WEB)),
         ]
 
     async def _voice(self, socket: WebSocket) -> None:
         try:
             grant = await self.entry.recognise(socket, native.KEY_PREFIX)
+            if grant.payload:  # its settings are Realtime's, and must not be got round
+                raise Unauthorized(f"A client secret opens {transport.REALTIME_PATH} alone; expected a key or a ticket.")
             if native.SUBPROTOCOL not in socket.scope["subprotocols"]:
                 raise UnsupportedSubprotocol(f"Expected the subprotocol {native.SUBPROTOCOL}.")
             with self._place(socket):
@@ -136,6 +139,9 @@ class Doors:
 
     async def _ticket(self, request: Request) -> Response:
         return await ticket_office.issue(request, self.entry, self.settings)
+
+    async def _secret(self, request: Request) -> Response:
+        return await secret_office.issue(request, self.entry, self.sessions, self.parts)
 
     async def _page(self, _: Request) -> Response:
         return FileResponse(WEB / "index.html")

@@ -180,6 +180,11 @@ class Session:
         elif event.id is not None:
             self.outbox.put(Ack(ref=event.id))
 
+    def configure(self, wish: UpdateSession) -> None:
+        """Change the settings. Raises as `Profile.updated`, and `UnsupportedCodec`."""
+        self.profile = changed(self.profile, wish, self._parts)
+        self._listening.update(wish)
+
     def _react(self, event: ClientEvent) -> ServerEvent | None:
         match event:
             case SendText():
@@ -203,8 +208,7 @@ class Session:
             case ToolResult():
                 self._on_tool_result(event)
             case UpdateSession():
-                self.profile = changed(self.profile, event, self._parts)
-                self._listening.update(event)
+                self.configure(event)
                 return self.profile.described(event.id)
             case Ping():
                 return Pong(ref=event.id, t=event.t)

@@ -56,6 +56,7 @@ from gateway.events import (
     TurnStarted,
     UpdateSession,
     UsageInfo,
+    VoiceInfo,
 )
 
 KNOWN_ITEMS = 4096  # as many as a conversation holds
@@ -78,17 +79,23 @@ class Asked(Struct, kw_only=True):
 
 
 class RealtimeCodec:
-    """`unique`: makes ids that no other connection has. `model`: the name the client knows. `can_listen`: audio is taken in."""
+    """`unique`: makes ids that no other connection has. `model`: the name the client knows. `can_listen`: audio is taken in.
+
+    `preset`: a session as clients write it, in force from the beginning.
+    """
 
     is_strict = False  # an error here ends some clients: slow down instead of dropping, forgive instead of closing
     can_resume = False
     opening = StartSession(output="audio", playout="clock", tool_flow="next_turn")
 
-    def __init__(self, unique: str, model: str, message_bytes: int, idle_s: float, *, can_listen: bool = False) -> None:
+    def __init__(
+        self, unique: str, model: str, message_bytes: int, idle_s: float, *, can_listen: bool = False, preset: Json | None = None
+    ) -> None:
         self.message_bytes = message_bytes
         self.idle_s = idle_s
         self._unique = unique
         self._model = model
+        self._preset = preset
         self._session_id = ""
         self._settings: SessionUpdated
         self._own_voice = ""
@@ -143,9 +150,14 @@ class RealtimeCodec:
             return Request(event=CommitInput(id=ref))
         request = read(body, self._known(), ref)
         if isinstance(request.event, UpdateSession):
-            wishes, asked.heard = self._hearing.read(Fields(body).needed_object("session"))
-            return Request(event=structs.replace(request.event, **wishes))
+            update, asked.heard = self._with_hearing(request.event, body)
+            return Request(event=update)
         return request
+
+    def _with_hearing(self, update: UpdateSession, body: Json) -> tuple[UpdateSession, Json]:
+        """An update with what it asks of the microphone, and how that will be shown."""
+        wishes, changes = self._hearing.read(Fields(body).needed_object("session"))
+        return structs.replace(update, **wishes), changes
 
     def _known(self) -> Known:
         return Known(voice_id=self._voice_id, turn_of=self._turn_of, voice=self._settings.voice, has_spoken=self._has_spoken)
@@ -159,11 +171,27 @@ class RealtimeCodec:
 
     # --- to the client ---------------------------------------------------------------------------------------------
 
+    def configure(self, settings: SessionUpdated, voices: tuple[VoiceInfo, ...]) -> UpdateSession | None:
+        """The preset of a client secret. Raises `Fault`."""
+        self._meet(settings, voices)
+        if self._preset is None:
+            return None
+        body = {"type": "session.update", "session": self._preset}
+        update = read(body, self._known(), "").event
+        assert isinstance(update, UpdateSession), "a session.update is read as one"
+        update, changes = self._with_hearing(structs.replace(update, id=None), body)
+        self._hearing.shown = self._hearing.shown | changes
+        return update
+
     def welcome(self, ready: SessionReady, settings: SessionUpdated) -> list[bytes | str]:
         """`session.created`."""
-        self._session_id, self._settings = ready.session_id, settings
-        self._own_voice, self._voices = settings.voice, frozenset(voice.id for voice in ready.voices)
-        return self._frames([{"type": "session.created", "session": self._session()}])
+        self._session_id = ready.session_id
+        self._meet(settings, ready.voices)
+        return self._frames([{"type": "session.created", "session": self.describe(ready.session_id, settings)}])
+
+    def _meet(self, settings: SessionUpdated, voices: tuple[VoiceInfo, ...]) -> None:
+        self._settings = settings
+        self._own_voice, self._voices = settings.voice, frozenset(voice.id for voice in voices)
 
     def encode(self, event: ServerEvent, seq: int | None) -> list[bytes | str]:
         """The frames of an event; `seq` has no place here."""
@@ -209,7 +237,7 @@ class RealtimeCodec:
                 self._settings = event
                 if asked is not None and asked.heard is not None:
                     self._hearing.shown = self._hearing.shown | asked.heard
-                yield {"type": "session.updated", "session": self._session()}
+                yield {"type": "session.updated", "session": self.describe(self._session_id, event)}
             case ItemAdded() if asked is not None and asked.item is not None:
                 item = asked.item | {"id": event.item_id}
                 previous = self._shown_before(event.after)
@@ -308,8 +336,9 @@ class RealtimeCodec:
         for event in held:
             yield from self._events(event)
 
-    def _session(self) -> Json:
-        return session_object(self._settings, self._session_id, self._model, self._hearing.describe(self._settings.endpointing))
+    def describe(self, session_id: str, settings: SessionUpdated) -> Json:
+        """The session object."""
+        return session_object(settings, session_id, self._model, self._hearing.describe(settings.endpointing))
 
     def _show(self, item_id: str, modality: Literal["audio", "text"] | None) -> None:
         self._items[item_id] = modality

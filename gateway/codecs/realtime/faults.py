@@ -55,6 +55,13 @@ _PARAMS: dict[str, str] = {
     "unknown_call": "item.call_id",
     "unknown_item": "item_id",
 }
+
+
+def known_as(code: str) -> tuple[str, str | None]:
+    """An error's code as OpenAI's clients know it, and what it is about."""
+    return _ANYWHERE.get(code, code), _PARAMS.get(code)
+
+
 _OURS = frozenset(
     {"internal", "overloaded", "draining", "going_away", "engine_failed", "engine_not_ready", "engine_stalled", "tts_failed", "slow_reader"}
 )

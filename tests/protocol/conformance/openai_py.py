@@ -14,7 +14,7 @@ import wave
 from typing import Any
 
 from openai import AsyncOpenAI  # type: ignore[import-not-found, unused-ignore]  # in the clients' environment
-from openai.types.realtime import RealtimeServerEvent  # type: ignore[import-not-found, unused-ignore]  # as above
+from openai.types.realtime import ClientSecretCreateResponse, RealtimeServerEvent  # type: ignore[import-not-found, unused-ignore]  # as above
 from pydantic import TypeAdapter, ValidationError  # type: ignore[import-not-found, unused-ignore]  # as above
 
 Sdk = Any  # the SDK's own objects, which this environment does not know
@@ -75,6 +75,12 @@ class Talk:
 
 async def text(talk: Talk) -> Sdk:
     await talk.connection.session.update(session={"type": "realtime", "output_modalities": ["text"], "instructions": "Be kind."})
+    await talk.ask("Hello")
+    return (await talk.until("response.done")).response
+
+
+async def secret(talk: Talk) -> Sdk:
+    """On a connection whose settings came with its client secret."""
     await talk.ask("Hello")
     return (await talk.until("response.done")).response
 
@@ -150,10 +156,20 @@ async def fault(talk: Talk) -> Sdk:
     return None
 
 
+async def bound(client: Sdk, base_url: str) -> Sdk:
+    """The SDK of a page that has no key: a client secret with a session's settings, which its own types judge as well."""
+    session = {"type": "realtime", "output_modalities": ["text"], "instructions": "Be kind."}
+    answer = await client.realtime.client_secrets.with_raw_response.create(expires_after={"seconds": 30}, session=session)
+    secret = ClientSecretCreateResponse.model_validate_json(answer.http_response.content, strict=True)
+    assert (secret.session.instructions, secret.session.output_modalities) == ("Be kind.", ["text"]), secret
+    return AsyncOpenAI(api_key=secret.value, base_url=base_url, websocket_base_url=base_url.replace("http", "ws", 1))
+
+
 async def main(base_url: str, key: str) -> None:
     client = AsyncOpenAI(api_key=key, base_url=base_url, websocket_base_url=base_url.replace("http", "ws", 1))
-    for scenario in (spoken,) if WAVS else (text, audio, tool, cancel, out_of_band, fault):
-        async with client.realtime.connect(model="gpt-realtime") as connection:
+    for scenario in (spoken,) if WAVS else (text, secret, audio, tool, cancel, out_of_band, fault):
+        sdk = await bound(client, base_url) if scenario is secret else client
+        async with sdk.realtime.connect(model="gpt-realtime") as connection:
             talk = Talk(connection)
             await talk.until("session.created")
             async with asyncio.timeout(30):

@@ -34,6 +34,7 @@ EARS = {
     "STRETTO_FAKE__HEARD": json.dumps(HEARD),
 }
 TOLD = {
+    "secret": "Hello there. Nice to meet you.",
     "text": "Hello there. Nice to meet you.",
     "audio": "Hello there. Nice to meet you.",
     "tool": "Let me look. It is sunny in Paris.",
@@ -133,7 +134,7 @@ def check_conversations(found: dict[str, Outcome]) -> None:
     for scenario, outcome in found.items():
         assert not outcome["faults"], (scenario, outcome["faults"])
         assert scenario not in TOLD or outcome["text"] == TOLD[scenario], scenario
-        assert (outcome["n_audio_bytes"] > 0) is (scenario not in ("text", "fault")), scenario
+        assert (outcome["n_audio_bytes"] > 0) is (scenario not in ("text", "secret", "fault")), scenario
         if "events" in outcome:
             check_order(outcome)
     assert FIRST.startswith(found["cancel"]["text"].strip()[:20])
@@ -143,10 +144,11 @@ def check_conversations(found: dict[str, Outcome]) -> None:
 def test_openai_for_python(running: Running) -> None:
     """Its own pydantic types judge every event, strictly; the SDK itself would let misfits pass."""
     found = python_client("openai_py.py", f"{running.http_url}/v1", "secret")
-    assert set(found) == {"text", "audio", "tool", "cancel", "out_of_band", "fault"}
+    assert set(found) == {"text", "secret", "audio", "tool", "cancel", "out_of_band", "fault"}
     check_conversations(found)
     assert {name: outcome["status"] for name, outcome in found.items() if name != "fault"} == {
         "text": "completed",
+        "secret": "completed",
         "audio": "completed",
         "tool": "completed",
         "cancel": "cancelled",

@@ -9,6 +9,9 @@ const { parseRealtimeEvent } = await import(
   new URL("./node_modules/@openai/agents-realtime/dist/openaiRealtimeEvents.mjs", import.meta.url)
 );
 const [url, key, question, interruption] = process.argv.slice(2);
+// A page has no key: its server asks for a client secret, and the SDK connects with that.
+const asked = await fetch(url.replace(/^ws/, "http").replace(/\?.*/, "/client_secrets"), { method: "POST", headers: { authorization: `Bearer ${key}` } });
+const { value: secret } = await asked.json();
 const calls = [];
 const getWeather = tool({
   name: "get_weather",
@@ -48,7 +51,7 @@ async function talk(scenario, message, { modalities = ["audio"], turns = 1, inte
     raw.push(event);
     if (event.type === "response.done" && ++done === turns) setTimeout(finish, 100);
   });
-  await session.connect({ apiKey: key });
+  await session.connect({ apiKey: secret });
   session.sendMessage(message);
   const late = setTimeout(finish, 20_000);
   await finished;
@@ -102,7 +105,7 @@ async function spoken() {
     raw.push(event);
     if (event.type === "response.done" && raw.filter((one) => one.type === "response.done").length === 2) setTimeout(finish, 100);
   });
-  await session.connect({ apiKey: key });
+  await session.connect({ apiKey: secret });
   await speak(session, question);
   const late = setTimeout(finish, 20_000);
   await finished;
