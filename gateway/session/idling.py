@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from gateway.errors import StrettoError
 from gateway.events import SilenceTimedOut, TurnStarted
 from gateway.listener import Listener
 from gateway.session.items import new_item_id
+from gateway.session.refusals import take_turn
 from gateway.turn import Parts, Turn
 from gateway.turn_state import Event, State
 
@@ -61,9 +63,13 @@ class Idling:
         session, listener = self._session, self._listener
         if listener is None or listener.is_open or listener.is_reading or session.state is not State.LISTENING:
             return
-        if session.attachment is None or session.is_draining:
+        if session.attachment is None:
             return
         self._is_armed = False
+        try:
+            take_turn(session, self._parts)
+        except StrettoError:
+            return  # nobody asked; whose quota is used up is not told so for their silence
         item = session.conversation.add_user(self._parts.settings.hearing.silence_text, new_item_id())
         session.outbox.put(SilenceTimedOut(item_id=item.item_id, from_ms=self._from_ms, to_ms=max(self._from_ms, listener.now_ms)))
         session.apply(Event.COMMITTED, "speech")

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from engine.api import ToolCall
 from gateway import turn_state
-from gateway.errors import AlreadyStarted, NotAvailable, StrettoError, Superseded, TooManyReplies, TurnActive, UnknownTurn
+from gateway.errors import AlreadyStarted, NotAvailable, StrettoError, Superseded, TurnActive, UnknownTurn
 from gateway.events import (
     Ack,
     AddItem,
@@ -51,13 +51,12 @@ from gateway.session.conversation import Conversation
 from gateway.session.frames import error_frame
 from gateway.session.items import Bounds
 from gateway.session.listening import Listening
+from gateway.session.live_turns import LiveTurns
 from gateway.session.moderated import after_refusal
 from gateway.session.planning import changed, planned
 from gateway.session.refusals import take_turn
 from gateway.turn import Parts, Plan, Progress, SentCall, Turn
 from gateway.turn_state import Action, Event, State
-
-MAX_FLOORLESS = 4  # out-of-band replies at once: classifiers and summaries; each one is a model request beside the conversation
 
 _PROGRESS: dict[Progress, Event] = {
     "first_sent": Event.FIRST_SENT,
@@ -81,7 +80,7 @@ class Session:
         self._parts = parts
         self._state = State.LISTENING
         self.floor: Turn | None = None  # the turn that has it; read by `listening`, as `n_turns` and `is_draining`
-        self._live: dict[int, tuple[Turn, asyncio.Task[None]]] = {}
+        self._live = LiveTurns()
         self.n_turns = 0
         self.is_draining = False
         self._closing = asyncio.Event()
@@ -109,7 +108,7 @@ class Session:
     @property
     def live_turns(self) -> list[Turn]:
         """Those that are thought of, spoken, played out, or wait for their listener's last word."""
-        return [turn for turn, _ in self._live.values() if not turn.is_over]
+        return [turn for turn in self._live if not turn.is_over]
 
     @property
     def state(self) -> State:
@@ -124,9 +123,7 @@ class Session:
             self.opened.set()
             await self._closing.wait()
             listen.cancel()
-            for turn, task in self._live.values():
-                turn.discard()
-                task.cancel()
+            self._live.discard()
 
     def close(self) -> None:
         """End the conversation; running turns are cancelled."""
@@ -139,7 +136,7 @@ class Session:
         self.attachment = Attachment()
         self.has_spoken = False
         self.outbox.restart_waits()
-        for turn, _ in self._live.values():
+        for turn in self._live:
             turn.attached()
         return self.attachment
 
@@ -148,7 +145,7 @@ class Session:
         if self.attachment is not attachment:
             return False
         self.attachment = None
-        for turn, _ in self._live.values():
+        for turn in self._live:
             turn.detached()
         return True
 
@@ -196,7 +193,7 @@ class Session:
             case Cancel():
                 self._on_cancel(event)
             case ReportPlayout():
-                self._on_playout(event)
+                self._live.report_playout(event, self.n_turns)
             case AddItem():
                 return self.conversation.add(event)
             case DeleteItem():
@@ -206,7 +203,7 @@ class Session:
             case TruncateItem():
                 return self.conversation.truncate(event)
             case ToolResult():
-                self._on_tool_result(event)
+                self._live.take_result(self.conversation.take_result(event), event)
             case UpdateSession():
                 self.configure(event)
                 return self.profile.described(event.id)
@@ -240,38 +237,24 @@ class Session:
         plan = self.plan(changed(self.profile, event, self._parts), event.input, has_floor=has_floor)
         if has_floor:
             self.apply(Event.REPLY_REQUESTED)
-        elif sum(not turn.plan.has_floor for turn, _ in self._live.values()) >= MAX_FLOORLESS:
-            raise TooManyReplies(f"{MAX_FLOORLESS} out-of-band replies are on their way; expected to wait for one of them.")
+        else:
+            self._live.check_room()
         started = TurnStarted(ref=event.id, turn=0, conversation=None if has_floor else "none", metadata=event.metadata)
         return self._start_turn(plan, started)
 
     def _on_cancel(self, event: Cancel) -> None:
         """Stop a reply. One that merely plays out is left to a client that keeps its own clock (`item.truncate`)."""
         if event.turn is not None and (self.floor is None or event.turn != self.floor.number):
-            live = self._live.get(event.turn)
-            if live is None or live[0].is_over or (self.profile.is_clocked and live[0].is_sent):
+            turn = self._live.find(event.turn)
+            if turn is None or turn.is_over or (self.profile.is_clocked and turn.is_sent):
                 raise UnknownTurn(f"Turn {event.turn} is over or never was.")
-            self._interrupt(live[0], "cancel")
+            self._interrupt(turn, "cancel")
         elif self.profile.is_clocked and (self.floor is None or self.floor.is_sent):
             raise UnknownTurn("No reply is on its way.")
         elif self._state is State.LISTENING and any(turn.plan.has_floor for turn in self.live_turns):
             self._interrupt_all("cancel")
         else:
             self.apply(Event.CANCELLED, "cancel")
-
-    def _on_tool_result(self, event: ToolResult) -> None:
-        """Hand a result to the turn that waits; the last one lets it go on."""
-        number = self.conversation.take_result(event)
-        live = self._live.get(number)
-        if live is not None:
-            live[0].take_result(event.call_id, event.output)
-
-    def _on_playout(self, event: ReportPlayout) -> None:
-        live = self._live.get(event.turn)
-        if live is not None:
-            live[0].report_playout(event.played_ms, final=event.final)
-        elif not 0 < event.turn <= self.n_turns:
-            raise UnknownTurn(f"There was no turn {event.turn}.")
 
     def apply(self, event: Event, reason: Literal["cancel", "text", "speech"] = "cancel") -> None:
         """Look the event up in the table and do what it says. Raises the refusals."""
@@ -331,7 +314,7 @@ class Session:
         if self.attachment is None:
             turn.detached()
         self._listening.turn_began()
-        self._live[plan.number] = (turn, task)
+        self._live.put(turn, task)
         sound = plan.audio_out if plan.output == "audio" else None
         return structs.replace(started, turn=plan.number, reply_id=plan.reply_item_id, after=after, output=plan.output, audio_out=sound)
 
@@ -352,7 +335,7 @@ class Session:
             self.conversation.write_down(turn, turn.heard_raw_end(), is_final=False)
             await self._settle(turn, status)
         else:
-            self._live.pop(turn.number, None)
+            self._live.remove(turn)
             self._listening.upkeep.turn_ended(was_cut=False)
         if status == "refused":
             after_refusal(self, self._parts, turn)
@@ -378,26 +361,24 @@ class Session:
 
     def _interrupt_all(self, reason: Literal["cancel", "text", "speech"]) -> None:
         """Stop the floor turn, and what plays out in front of it unless its client keeps its own clock."""
-        for turn, _ in list(self._live.values()):
+        for turn in self._live:
             if turn.plan.has_floor and not (self.profile.is_clocked and turn.is_sent):
                 self._interrupt(turn, reason)
         self.floor = None
 
     def _interrupt(self, turn: Turn, reason: Literal["cancel", "text", "speech"]) -> None:
         """Stop a turn at once; history holds the estimate of what was heard until the client's last word."""
-        live_task = self._live[turn.number][1]
         if turn.is_over or turn.is_stopped:
             return
         turn.stop(reason)
-        live_task.cancel()
+        self._live.cancel(turn)
         self.conversation.drop_calls(turn)
         self.conversation.write_down(turn, turn.heard_raw_end(), is_final=False)
         status: TurnStatus = "superseded" if turn.is_superseded else "interrupted"
-        settle = self._tasks.create_task(self._settle(turn, status), name=f"{self.session_id} turn {turn.number} settle")
-        self._live[turn.number] = (turn, settle)
+        self._live.put(turn, self._tasks.create_task(self._settle(turn, status), name=f"{self.session_id} turn {turn.number} settle"))
 
     async def _settle(self, turn: Turn, status: TurnStatus) -> None:
         await turn.settle(status)
         self.conversation.write_down(turn, turn.heard_raw_end(), is_final=True)
-        self._live.pop(turn.number, None)
+        self._live.remove(turn)
         self._listening.upkeep.turn_ended(was_cut=True)

@@ -8,6 +8,7 @@ import pytest
 
 from engine.audio import peak
 from engine.fake_listening import ScriptedDetector, ScriptedRecognizer
+from gateway.config import KeySettings
 from gateway.events import (
     AudioIn,
     Endpointing,
@@ -200,3 +201,15 @@ async def test_a_session_has_its_own_threshold() -> None:
         scene.send(UpdateSession(endpointing=Endpointing(speech_probability=0.6)))
         await microphone.say(1000)
         await scene.until(SpeechEnded)
+
+
+async def test_a_key_that_has_used_its_turns_up_is_not_told_so_for_a_silence() -> None:
+    limits = KeySettings(key="k", turns_per_min=1)
+    async with talking(["Hello."], [REPLY] * 2, limits=limits) as (scene, microphone):
+        scene.send(WISH)
+        await microphone.say(1000)
+        await scene.until(TurnDone, 1)
+        await asyncio.sleep(20)
+        assert scene.session.n_turns == 1
+        assert not scene.of(ErrorRaised)
+        assert not scene.of(SilenceTimedOut)

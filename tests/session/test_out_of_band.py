@@ -29,8 +29,8 @@ from gateway.events import (
     TurnDone,
     TurnStarted,
 )
+from gateway.session.live_turns import MAX_FLOORLESS
 from gateway.session.planning import CLOCK_LEAD_MS
-from gateway.session.session import MAX_FLOORLESS
 from tests.doubles.answering import LONG, AnsweringModel
 from tests.session.stage import Stage, stage
 
