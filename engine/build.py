@@ -21,6 +21,7 @@ from engine.vllm_args.options import UNBOUNDED, package_of_loader
 from engine.vllm_check import sure_faults
 from engine.weights import SMOLLM2, Weights, fetch, locate
 
+SHARED_MODELS = frozenset({"vllm-serve", "openai", "fake"})  # of which several gateway processes load none, or one together
 _log = logging.getLogger(__name__)
 
 

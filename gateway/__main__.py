@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import ssl
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,11 @@ def _add_serve(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--config", type=Path, help="settings file (TOML); see configs/default.toml for every key")
     serve.add_argument("--host", help="address to listen on (default 127.0.0.1)")
     serve.add_argument("--port", type=int, help="port (default 8080; 0: any free one, printed)")
+    serve.add_argument(
+        "--workers", type=int, help="gateway processes behind this port (default 1); they need a language model that they share"
+    )
+    serve.add_argument("--worker", help=argparse.SUPPRESS)  # NUMBER/COUNT: this process is one of them
+    serve.add_argument("--row", type=Path, help=argparse.SUPPRESS)  # the folder that they share
     serve.add_argument("--engines", choices=["auto", "fake"], default="auto", help="fake: scripted model and voice, for tests and benches")
     serve.add_argument("--loop", choices=["uvloop", "asyncio"], default="uvloop", help="event loop (default uvloop)")
     serve.add_argument("--tls", action="store_true", help="serve HTTPS; without a configured certificate a self-signed one is made")
@@ -79,22 +86,15 @@ def _fetch(options: argparse.Namespace) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     from engine.api import EngineSetupError
-    from gateway import logs, server, tls, transport
+    from gateway import logs, tls, transport
 
-    overrides: dict[str, Any] = {}  # Any: TOML values
-    if options.host is not None:
-        overrides["server.host"] = options.host
-    if options.port is not None:
-        overrides["server.port"] = options.port
-    if options.engines == "fake":
-        overrides |= {"llm.engine": "fake", "tts.engines": ["fake"]}
     try:
-        settings = load(options.config, overrides=overrides)
+        settings = load(options.config, overrides=_overrides(options))
         logs.configure(settings.log.level)
         if options.stop_engine:
             return _stop_engine(settings)
         context = tls.context(settings) if options.tls or settings.server.tls_certificate else None
-        _run(server.serve(settings, context), options.loop)
+        return int(_run(_serving(settings, context, options), options.loop) or 0)
     except ConfigError as error:
         print(f"settings: {error}", file=sys.stderr)
         return 2
@@ -104,7 +104,30 @@ def _serve(options: argparse.Namespace) -> int:
     except transport.CannotListen as error:
         print(error, file=sys.stderr)
         return 1
-    return 0
+
+
+def _overrides(options: argparse.Namespace) -> dict[str, Any]:  # Any: TOML values
+    given = {"server.host": options.host, "server.port": options.port, "server.workers": options.workers}
+    fake = {"llm.engine": "fake", "tts.engines": ["fake"]} if options.engines == "fake" else {}
+    return {key: value for key, value in given.items() if value is not None} | fake
+
+
+def _serving(
+    settings: Settings, context: ssl.SSLContext | None, options: argparse.Namespace
+) -> Coroutine[Any, Any, int | None]:  # Any: of a coroutine
+    """What is run: one gateway, the parent of several, or one of these."""
+    from gateway import server
+    from gateway.workers import Row, Worker
+
+    if options.worker is not None:
+        number, count = map(int, options.worker.split("/"))
+        return server.serve(settings, context, row=Row(Worker(number=number, count=count, folder=options.row)))
+    if settings.server.workers == 1:
+        return server.serve(settings, context)
+    arguments = ["--engines", options.engines, "--loop", options.loop, "--host", settings.server.host]
+    arguments += ["--config", str(options.config)] if options.config is not None else []
+    arguments += ["--tls"] if options.tls else []
+    return server.serve_in_workers(settings, arguments, is_tls=context is not None)
 
 
 def _stop_engine(settings: Settings) -> int:
@@ -115,14 +138,13 @@ def _stop_engine(settings: Settings) -> int:
     return 0
 
 
-def _run(main: Any, loop: str) -> None:
-    """Run a coroutine on uvloop, which needs less time per message, or on asyncio's own loop (Any: what it returns does not matter)."""
+def _run(main: Coroutine[Any, Any, int | None], loop: str) -> int | None:  # Any: of a coroutine
+    """Run a coroutine on uvloop, which needs less time per message, or on asyncio's own loop."""
     if loop == "uvloop" and sys.platform != "win32":
         import uvloop
 
-        uvloop.run(main)
-    else:
-        asyncio.run(main)
+        return uvloop.run(main)
+    return asyncio.run(main)
 
 
 if __name__ == "__main__":

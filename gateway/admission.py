@@ -5,7 +5,10 @@ Pure counters; the time of `loop.time()` comes in as seconds.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, OrderedDict, deque
+from collections.abc import Iterator
+from typing import Protocol
 
 from gateway.errors import Draining, Overloaded, StrettoError
 
@@ -14,15 +17,68 @@ BAD_WINDOW_S = 60.0
 KNOCKERS = 4096  # addresses whose handshakes are counted; 1 MB
 
 
+class Places(Protocol):
+    """What the other processes of this house hold, where there are any."""
+
+    def tell(self, connected: int, away: int) -> None:
+        """What this process holds now."""
+
+    def others(self) -> tuple[int, int]:
+        """Connected, and away, in all other processes."""
+
+
+class OwnHouse:
+    """There are none."""
+
+    def tell(self, connected: int, away: int) -> None:
+        """Nobody listens."""
+
+    def others(self) -> tuple[int, int]:
+        """Nothing."""
+        return 0, 0
+
+
 class Admission:
     """Counts the conversations that are open or about to be. A session whose client is away keeps its place."""
 
-    def __init__(self, max_sessions: int) -> None:
+    def __init__(self, max_sessions: int, places: Places | None = None) -> None:
         self._max_sessions = max_sessions
-        self.connected = 0
-        self.detached = 0
+        self._places = OwnHouse() if places is None else places
+        self._connected = self._detached = 0
+        self.carried = 0  # connections of which another process has the session, and its place
         self.is_ready = False
         self.is_draining = False
+
+    @property
+    def connected(self) -> int:
+        """Connections that hold a place here."""
+        return self._connected
+
+    @connected.setter
+    def connected(self, number: int) -> None:
+        self._connected = number
+        self._places.tell(self._connected, self._detached)
+
+    @property
+    def detached(self) -> int:
+        """Sessions whose client is away."""
+        return self._detached
+
+    @detached.setter
+    def detached(self, number: int) -> None:
+        self._detached = number
+        self._places.tell(self._connected, self._detached)
+
+    @contextlib.contextmanager
+    def carrying(self) -> Iterator[None]:
+        """A connection leaves its place here, because it has one where it is carried to."""
+        self.connected -= 1
+        self.carried += 1
+        try:
+            yield
+        finally:
+            self.carried -= 1
+            self.connected += 1
 
     def refusal(self) -> StrettoError | None:
         """Why a new connection is refused now, if it is.
@@ -34,13 +90,13 @@ class Admission:
             return Draining("The server is about to stop.", retry_after_ms=5000)
         if not self.is_ready:
             return Overloaded("The engines are not ready.", retry_after_ms=2000)
-        if self.connected >= self._max_sessions:
+        if self.connected + self._places.others()[0] >= self._max_sessions:
             return Overloaded(f"All {self._max_sessions} places are taken.", retry_after_ms=5000)
         return None
 
     def is_full(self) -> bool:
         """Whether a connection that is already counted finds no place for a new session."""
-        return self.connected + self.detached > self._max_sessions
+        return self.connected + self.detached + sum(self._places.others()) > self._max_sessions
 
 
 class Rate:

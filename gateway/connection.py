@@ -35,7 +35,7 @@ from gateway.errors import (
 from gateway.events import AppendAudio, ClientEvent, Ping, Pong, ServerEvent, StartSession
 from gateway.metrics import Metrics
 from gateway.session import Attachment, Session, error_frame
-from gateway.sessions import Crashed, Sessions
+from gateway.sessions import Crashed, HeldElsewhere, Sessions
 
 CLOSE_S = 2.0  # a peer that does not read must not hold up the close
 OVER = frozenset({1000, 1002, 1003, 1007, 1009})  # the client's own goodbye, and frames that are no WebSocket's: nobody comes back
@@ -90,6 +90,11 @@ class Connection:
             return
         except StrettoError as error:
             await self._close(error)
+            return
+        except HeldElsewhere as held:
+            self._metrics.process.carried.inc()
+            with self._sessions.admission.carrying():
+                await held.carry(self._socket)
             return
         is_over = False
         try:

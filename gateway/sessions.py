@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from gateway import profile
 from gateway.admission import Admission
@@ -21,8 +23,19 @@ from gateway.session_store import Entry, MemoryStore, SessionStore, binding_of, 
 from gateway.turn import Parts
 
 Opened = tuple[Session, Attachment, SessionReady]
+Carry = Callable[[Any], Awaitable[None]]  # Any: a client's socket
+Holder = Callable[[StartSession, Rights], Awaitable[Carry | None]]
+"""Asks the other workers of this machine for the session that is to be resumed."""
 
 log = logging.getLogger("stretto.sessions")
+
+
+class HeldElsewhere(Exception):
+    """Another process of this machine holds the session; `carry` brings a socket there and returns at its end."""
+
+    def __init__(self, carry: Carry) -> None:
+        super().__init__("another worker has this session")
+        self.carry = carry
 
 
 class Crashed(StrettoError):
@@ -34,8 +47,9 @@ class Crashed(StrettoError):
 class Sessions:
     """Use `run` as the task that owns all sessions; `open`, `resume` and `lose` are called by connections."""
 
-    def __init__(self, parts: Parts, admission: Admission, store: SessionStore | None = None) -> None:
+    def __init__(self, parts: Parts, admission: Admission, store: SessionStore | None = None, holder: Holder | None = None) -> None:
         self._parts = parts
+        self._holder = holder
         self.admission = admission
         self._store = store or MemoryStore()
         self._tasks: asyncio.TaskGroup
@@ -74,12 +88,12 @@ class Sessions:
     async def open(self, start: StartSession, rights: Rights = FULL_RIGHTS, *, may_move: bool = True) -> Opened:
         """A new session for this connection, or the one it wants to resume. `may_move`: its client can come back on another connection.
 
-        Raises what `profile.started` raises, `ResumeDenied`, `Overloaded` when only returning clients find a place, and `Drained`. A
-        cancel leaves no session.
+        Raises what `profile.started` raises, `ResumeDenied`, `Overloaded` when only returning clients find a place, `Drained`, and
+        `HeldElsewhere`. A cancel leaves no session.
         """
         if self.admission.is_draining:  # it came in before the drain began, and asks only now
             raise Drained("The server stops.")
-        if start.resume is not None and (found := await self._resume(start.resume, rights)) is not None:
+        if start.resume is not None and (found := await self._resume(start, start.resume, rights)) is not None:
             return found
         self._take_place()
         parts = self._parts
@@ -136,9 +150,11 @@ class Sessions:
         """What other gateways may know of these sessions is up to date when this returns, or their store is away."""
         await self._store.flush()
 
-    async def _resume(self, wish: Resume, rights: Rights) -> Opened | None:
+    async def _resume(self, start: StartSession, wish: Resume, rights: Rights) -> Opened | None:
         """The session to go on with; None where it is gone or the frames asked for are not kept any more."""
         if self._store.find(wish.session_id) is None:
+            if self._holder is not None and (carry := await self._holder(start, rights)) is not None:
+                raise HeldElsewhere(carry)
             self._take_place()  # before the claim: a session that is claimed and finds no place is lost to all
         token, binding = new_token(), binding_of(rights)
         claim = await self._store.claim(wish.session_id, wish.token, token, binding)

@@ -39,6 +39,7 @@ NOTSENT_BYTES = 16_384
 PING_S = 15.0  # under the 20 s that proxies and the protocol promise
 BACKLOG = 512
 REALTIME_PATH = "/v1/realtime"
+PORT_SETTING = "--port (server.port)"
 _TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
 
 
@@ -216,15 +217,17 @@ class CannotListen(Exception):
     """The address is taken, or not ours."""
 
 
-def listen(host: str, port: int, setting: str = "--port (server.port)") -> socket.socket:
-    """A listening socket whose small frames leave at once. `setting`: what takes another port.
+def listen(host: str, port: int, setting: str = PORT_SETTING, *, shares_port: bool = False) -> socket.socket:
+    """A listening socket whose small frames leave at once. `setting`: what takes another port. `shares_port`: others listen there too,
+    and the system spreads what comes.
 
     Raises `CannotListen`. The protocol number matters: without it asyncio leaves Nagle on.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener = _tcp_socket(host)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shares_port:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with contextlib.suppress(OSError):  # not on every system; back-pressure is then felt a little later
@@ -234,8 +237,32 @@ def listen(host: str, port: int, setting: str = "--port (server.port)") -> socke
         listener.setblocking(False)
     except OSError as error:
         listener.close()
-        raise CannotListen(f"cannot listen on {host}:{port}: {error.strerror}; {setting} takes another one") from error
+        raise _cannot_listen(host, port, setting, error) from error
     return listener
+
+
+def reserve(host: str, port: int, setting: str = PORT_SETTING) -> socket.socket:
+    """A socket that holds the port for listeners that share it, and gets no connection itself. Raises `CannotListen`."""
+    if not hasattr(socket, "SO_REUSEPORT"):
+        raise CannotListen("several workers need a system with SO_REUSEPORT; expected --workers 1 here")
+    try:
+        with _tcp_socket(host) as alone:  # fails where anybody listens, also another row of workers, whose port we would share unseen
+            alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            alone.bind((host, port))
+        held = _tcp_socket(host)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind((host, port))
+    except OSError as error:
+        raise _cannot_listen(host, port, setting, error) from error
+    return held
+
+
+def _tcp_socket(host: str) -> socket.socket:
+    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+
+
+def _cannot_listen(host: str, port: int, setting: str, error: OSError) -> CannotListen:
+    return CannotListen(f"cannot listen on {host}:{port}: {error.strerror}; {setting} takes another one")
 
 
 def server(app: Any, settings: Settings, tls: ssl.SSLContext | None) -> DrainedServer:

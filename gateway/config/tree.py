@@ -28,6 +28,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     host: str = "127.0.0.1"
     port: Port = 8080
+    workers: Annotated[int, Meta(ge=1, le=64)] = 1
     keys: tuple[str, ...] = ()
     allow_open: bool = False
     origins: tuple[str, ...] = ()

@@ -10,6 +10,7 @@ import re
 import ssl
 import time
 import urllib.request
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -131,7 +132,10 @@ def read_page(text: str) -> dict[str, dict[str, float]]:
 def quantile_ms(before: Scrape, after: Scrape, name: str, share: float) -> float | None:
     """A quantile of a histogram (seconds) between two scrapes, in milliseconds: the upper edge of its bucket; None without values."""
     then, now = before.values.get(f"{name}_bucket", {}), after.values.get(f"{name}_bucket", {})
-    edges = sorted((float(key.partition("le=")[2]), n - then.get(key, 0.0)) for key, n in now.items())
+    counts: dict[float, float] = defaultdict(float)  # over all series of the name: a gateway of several workers has one for each
+    for key, n in now.items():
+        counts[float(key.partition("le=")[2].partition(",")[0])] += n - then.get(key, 0.0)
+    edges = sorted(counts.items())
     if not edges or edges[-1][1] <= 0:
         return None
     finite = [edge for edge, _ in edges if edge != float("inf")]

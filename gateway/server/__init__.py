@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from gateway.server.gateway import Gateway
-from gateway.server.lifecycle import serve
+from gateway.server.lifecycle import serve, serve_in_workers
 
-__all__ = ["Gateway", "serve"]
+__all__ = ["Gateway", "serve", "serve_in_workers"]

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -30,6 +30,7 @@ from gateway.speech.markup import rules_from
 from gateway.turn import Parts
 from gateway.voice_watch import VoiceWatch
 from gateway.watching import Watching
+from gateway.workers import Desk, Row
 
 TICK_S = 0.05  # how often the drain looks whether turns have finished
 CLOSE_S = 3.0  # for the last sockets to take their close frame
@@ -40,12 +41,14 @@ log = logging.getLogger("stretto.server")
 class Gateway:
     """One gateway process: engines, sessions, and the ASGI application over them. Raises `ConfigError` where a library is missing."""
 
-    def __init__(self, settings: Settings, engines: Engines, metrics: Metrics | None = None) -> None:
+    def __init__(self, settings: Settings, engines: Engines, metrics: Metrics | None = None, row: Row | None = None) -> None:
         self.settings = settings
         self.engines = engines
         self.metrics = metrics or Metrics()
-        self.metrics.process.max_sessions.set(settings.session.max_sessions)
-        self.admission = Admission(settings.session.max_sessions)
+        self.row = row
+        n_workers = 1 if row is None else row.worker.count
+        self.metrics.process.max_sessions.set(settings.session.max_sessions / n_workers)
+        self.admission = Admission(settings.session.max_sessions, None if row is None else row.places)
         self.encoding = EncodingRoom()
         quota = Quota(settings.keys)
         self.watching = Watching(settings, self.metrics, time.monotonic)
@@ -66,14 +69,17 @@ class Gateway:
         voices: object = engines.voices
         if isinstance(voices, Observable):
             voices.observe(VoiceWatch(engines.voices, self.metrics))
-        self.sessions = Sessions(self.parts, self.admission, _shared_store(self.parts))
-        doors = Doors(self.parts, engines, self.sessions, captures=self.watching.captures)
+        self.sessions = Sessions(self.parts, self.admission, _shared_store(self.parts), None if row is None else row.siblings.holder)
+        doors = Doors(self.parts, engines, self.sessions, row, self.watching.captures)
         self.metrics_door = doors.metrics_door
         self.app = Starlette(routes=doors.routes(), middleware=[Middleware(Guard, access=doors.entry.access)])
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Engines started, sessions owned, monitors on; everything stopped in reverse. Raises `EngineSetupError`."""
+    async def running(self, stop: Callable[[], None] = lambda: None) -> AsyncIterator[None]:
+        """Engines started, sessions owned, monitors on; everything stopped in reverse. `stop`: begins the end.
+
+        Raises `EngineSetupError`.
+        """
         with contextlib.closing(self.encoding):  # after the last turn
             async with self.watching.running(), self.engines.running(), asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.sessions.run(), name="sessions")
@@ -90,12 +96,23 @@ class Gateway:
                     tasks.create_task(keep_phrases(self.engines.voices, self.settings.tts.voice, self.settings.language), name="phrases"),
                 ]
                 self.admission.is_ready = self.engines.is_ready
+                if self.row is not None:
+                    monitors += self._in_row(self.row, tasks, stop)
                 try:
                     yield
                 finally:
                     self.sessions.stop()
                     for monitor in monitors:
                         monitor.cancel()
+
+    def _in_row(self, row: Row, tasks: asyncio.TaskGroup, stop: Callable[[], None]) -> list[asyncio.Task[None]]:
+        """Be there for the other workers, and go with the parent."""
+        self.metrics.process.worker_restarts.set(row.places.n_restarts)
+        desk = Desk(self.parts, self.sessions, row.own_tickets, self.metrics_door.own_page, self.watching.captures)
+        return [
+            tasks.create_task(desk.run(row.worker.socket(row.worker.number)), name="desk"),
+            tasks.create_task(row.follow_parent(stop), name="parent watch"),
+        ]
 
     async def drain(self) -> None:
         """Refuse newcomers, let running turns finish until the deadline, then close every socket with 4004."""
@@ -105,7 +122,7 @@ class Gateway:
         self.sessions.drain(deadline_s)
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + deadline_s
-        while self.sessions.n_busy and loop.time() < ends_at:
+        while (self.sessions.n_busy or self.admission.carried) and loop.time() < ends_at:
             await self.sessions.flush()  # another gateway may go on with what is dismissed
             self.sessions.dismiss(busy_too=False)
             await asyncio.sleep(TICK_S)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import signal
 import socket
 import ssl
 import sys
+from collections.abc import Sequence
 
 from msgspec import structs
 
-from engine.build import Engines, build
+from engine.api import EngineSetupError
+from engine.build import SHARED_MODELS, Engines, build, choose_model
 from engine.settings import EngineSettings
 from gateway import transport
 from gateway.config import Settings
@@ -19,43 +22,43 @@ from gateway.server import metrics_door
 from gateway.server.gateway import Gateway
 from gateway.speech.markup import rules_from
 from gateway.speech.phrases import spoken_phrases
+from gateway.workers import Plan, Row, supervise
 
 
-async def serve(settings: Settings, tls: ssl.SSLContext | None, listener_ready: asyncio.Future[int] | None = None) -> None:
-    """Run a gateway until SIGTERM or SIGINT; a second signal stops it at once.
+async def serve(
+    settings: Settings, tls: ssl.SSLContext | None, listener_ready: asyncio.Future[int] | None = None, *, row: Row | None = None
+) -> None:
+    """Run a gateway until SIGTERM or SIGINT; a second signal stops it at once. `row`: it is one of several workers.
 
     Raises `EngineSetupError`, `transport.CannotListen`.
     """
-    listeners = _listeners(settings)
+    listeners = _listeners(settings, shares_port=row is not None)
     try:
         port, *own_port = (int(listener.getsockname()[1]) for listener in listeners)
         engines = build(_engine_settings(settings))
-        _banner(settings, engines, port, tls is not None)
-        gateway = Gateway(settings, engines)
+        if row is None:
+            _banner(settings, engines, port, tls is not None)
+        else:
+            settings = row.share_of(settings)
+        gateway = Gateway(settings, engines, row=row)
         servers = [transport.server(gateway.app, settings, tls)]
         if own_port:
-            _say(f"  metrics on http://{_shown_host(settings.metrics.host)}:{own_port[0]}{metrics_door.PATH}")
             servers.append(transport.server(gateway.metrics_door.app, settings, None))
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, _on_signal, stop)
-        async with gateway.running(), asyncio.TaskGroup() as tasks:
+            loop.add_signal_handler(number, stop.set)
+        async with gateway.running(stop.set), asyncio.TaskGroup() as tasks:
             _settle_memory()
             for server, listener in zip(servers, listeners, strict=True):
                 tasks.create_task(server.serve(sockets=[listener]), name="server")
-            _say(f"ready: {'https' if tls else 'http'}://{_shown_host(settings.server.host)}:{port}/")
+            if row is None:
+                _announce(settings, port, own_port, tls is not None)
             if listener_ready is not None:
                 listener_ready.set_result(port)
             await stop.wait()
             stop.clear()
-            if gateway.sessions.n_busy:
-                _say(f"stopping: replies under way have {settings.server.drain_s:g} s to finish; a second Ctrl-C (or signal) does not wait")
-            drain = tasks.create_task(gateway.drain(), name="drain")
-            hurry = tasks.create_task(stop.wait(), name="second signal")
-            await asyncio.wait([drain, hurry], return_when=asyncio.FIRST_COMPLETED)
-            drain.cancel()
-            hurry.cancel()
+            await _drain(gateway, stop, speaks=row is None)
             for server in servers:
                 server.should_exit = True
     finally:
@@ -63,16 +66,65 @@ async def serve(settings: Settings, tls: ssl.SSLContext | None, listener_ready: 
             listener.close()
 
 
-def _listeners(settings: Settings) -> list[socket.socket]:
+async def _drain(gateway: Gateway, stop: asyncio.Event, *, speaks: bool) -> None:
+    """Let replies finish, unless a second signal comes."""
+    if gateway.sessions.n_busy and speaks:
+        drain_s = gateway.settings.server.drain_s
+        _say(f"stopping: replies under way have {drain_s:g} s to finish; a second Ctrl-C (or signal) does not wait")
+    async with asyncio.TaskGroup() as tasks:
+        drain = tasks.create_task(gateway.drain(), name="drain")
+        hurry = tasks.create_task(stop.wait(), name="second signal")
+        await asyncio.wait([drain, hurry], return_when=asyncio.FIRST_COMPLETED)
+        drain.cancel()
+        hurry.cancel()
+
+
+def _listeners(settings: Settings, *, shares_port: bool) -> list[socket.socket]:
     """Of the common port, and of the metrics where they have their own. Raises `transport.CannotListen`."""
-    listeners = [transport.listen(settings.server.host, settings.server.port)]
+    listeners = [transport.listen(settings.server.host, settings.server.port, shares_port=shares_port)]
     if settings.metrics.host:
         try:
-            listeners.append(transport.listen(settings.metrics.host, settings.metrics.port, "metrics.port"))
+            listeners.append(transport.listen(settings.metrics.host, settings.metrics.port, "metrics.port", shares_port=shares_port))
         except transport.CannotListen:
             listeners[0].close()
             raise
     return listeners
+
+
+async def serve_in_workers(settings: Settings, arguments: Sequence[str], *, is_tls: bool) -> int:
+    """Run `server.workers` gateways behind one port until SIGTERM or SIGINT; the exit status. `arguments`: of `serve`, for each of them.
+
+    Raises `EngineSetupError`, also where each worker would load a language model of its own; `transport.CannotListen`.
+    """
+    host, count = settings.server.host, settings.server.workers
+    engine, why = choose_model(settings.engine_settings())
+    if engine not in SHARED_MODELS:
+        raise EngineSetupError(
+            f"{count} workers would each load the language model {engine} ({why}); expected an engine that they share, "
+            'llm.engine = "vllm-serve" or "openai", or --workers 1'
+        )
+    engines = build(_engine_settings(settings))
+    with contextlib.ExitStack() as held:
+        port = _reserved(held, host, settings.server.port)
+        own_port = [_reserved(held, settings.metrics.host, settings.metrics.port, "metrics.port")] if settings.metrics.host else []
+        _banner(settings, engines, port, is_tls)
+        _say(f"  workers: {count}, with one language model, and voices and ears for each")
+        command = [sys.executable, "-m", "gateway", "serve", *arguments, "--port", str(port)]
+        environment = {"STRETTO_METRICS__PORT": str(own_port[0])} if own_port else {}
+        return await supervise(
+            Plan(command=command, environment=environment, count=count), lambda: _announce(settings, port, own_port, is_tls)
+        )
+
+
+def _reserved(held: contextlib.ExitStack, host: str, port: int, setting: str = transport.PORT_SETTING) -> int:
+    return int(held.enter_context(transport.reserve(host, port, setting)).getsockname()[1])
+
+
+def _announce(settings: Settings, port: int, own_port: Sequence[int], is_tls: bool) -> None:
+    """The last line that is printed before the first client can come."""
+    if own_port:
+        _say(f"  metrics on http://{_shown_host(settings.metrics.host)}:{own_port[0]}{metrics_door.PATH}")
+    _say(f"ready: {'https' if is_tls else 'http'}://{_shown_host(settings.server.host)}:{port}/")
 
 
 def _engine_settings(settings: Settings) -> EngineSettings:
@@ -88,10 +140,6 @@ def _settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)  # a young generation of a second's frames; a full collection once in minutes
-
-
-def _on_signal(stop: asyncio.Event) -> None:
-    stop.set()
 
 
 def _banner(settings: Settings, engines: Engines, port: int, is_tls: bool) -> None:

@@ -21,6 +21,7 @@ from gateway.errors import StrettoError
 from gateway.metrics import Metrics
 from gateway.server.entry import Entry
 from gateway.server.guard import Guard
+from gateway.workers import Row
 
 PATH = "/metrics"
 
@@ -28,11 +29,12 @@ PATH = "/metrics"
 class MetricsDoor:
     """Answers one page. `app`: with an address of its own."""
 
-    def __init__(self, settings: Settings, entry: Entry, metrics: Metrics) -> None:
+    def __init__(self, settings: Settings, entry: Entry, metrics: Metrics, row: Row | None = None) -> None:
         own = settings.metrics
         self.is_apart = bool(own.host)
         self._entry = entry
         self._metrics = metrics
+        self._row = row
         self._access: auth.Access | None = None if self.is_apart else entry.access
         if own.key:
             self._access = auth.access((own.key,), (), ())
@@ -50,6 +52,11 @@ class MetricsDoor:
         except StrettoError as error:
             retry_after = {} if error.retry_after_ms is None else {"Retry-After": str(-(-error.retry_after_ms // 1000))}
             return PlainTextResponse(str(error), error.http_status, retry_after)
-        # In a thread: 4 ms for our own instruments, and vLLM's are many times as many.
-        page = await asyncio.to_thread(generate_latest, self._metrics.registry)
+        page = await self.own_page()
+        if self._row is not None:
+            page = await self._row.whole_page(page)
         return Response(page, media_type=CONTENT_TYPE_LATEST)
+
+    async def own_page(self) -> bytes:
+        """The instruments of this process. In a thread: 4 ms for our own, and vLLM's are many times as many."""
+        return await asyncio.to_thread(generate_latest, self._metrics.registry)

@@ -135,10 +135,13 @@ ROOMS: dict[str, Room] = {
     "gateway.heartbeat": Room(3, (*RULES, "engine.api", "engine.warm_up", "gateway.profile", "gateway.turn", "gateway.metrics")),
     "gateway.realtime_door": Room(3, RULES),  # who may come in by /v1/realtime, before the upgrade
     "gateway.connection": Room(3, (*RULES, "gateway.capture", "gateway.session", "gateway.sessions", "gateway.outbox", "gateway.metrics")),
+    # several gateway processes behind one port; a carried connection is served as one that came in by the door
+    "gateway.workers": Room(3, (*RULES, "gateway.tickets", "gateway.capture", "gateway.connection", "gateway.sessions", "gateway.turn")),
     "gateway.server": Room(
         3,
         (
             *RULES,
+            "gateway.workers",
             *TASKS,
             *PROMISES,
             "gateway.metrics",
@@ -169,6 +172,7 @@ ROOMS: dict[str, Room] = {
             *TASKS,
             *PROMISES,
             "gateway.server",
+            "gateway.workers",
             "gateway.key",
             "gateway.logs",
             "gateway.tls",

@@ -1,0 +1,110 @@
+"""What a worker asks the others: for a session that is not its own, for their metrics, for their tickets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from gateway.auth import Rights
+from gateway.errors import Drained
+from gateway.events import StartSession
+from gateway.workers import line
+from gateway.workers.line import Broken, Carried, Closed, Frame, Line, Question, called
+from gateway.workers.worker import Worker
+
+ANSWER_S = 1.0  # of a worker that is alive; one that hangs is passed over
+
+T = TypeVar("T")
+Carry = Callable[[Any], Awaitable[None]]  # Any: the client's socket, a Starlette WebSocket
+
+log = logging.getLogger("stretto.workers")
+
+
+class Siblings:
+    """The other workers of this machine."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+
+    async def holder(self, start: StartSession, rights: Rights) -> Carry | None:
+        """How to bring a connection to the worker that holds the session it resumes; None where nobody has it."""
+        if start.resume is None:
+            return None
+        question = line.Resume(session_id=start.resume.session_id, start=start, rights=rights)
+        for number in self._worker.others:
+            stack = contextlib.AsyncExitStack()
+            try:
+                to_it = await stack.enter_async_context(called(self._worker.socket(number), ANSWER_S))
+                if await _answer(to_it, question, bool):
+                    return _Carrier(to_it, stack).carry
+            except Broken:
+                log.debug("worker does not answer", extra={"worker": number})
+            await stack.aclose()
+        return None
+
+    async def ask_all(self, question: Question, kind: type[T]) -> dict[int, T]:
+        """The answers of those that answer, by number."""
+        async with asyncio.TaskGroup() as tasks:
+            asked = {
+                number: tasks.create_task(self._ask(number, question, kind), name=f"ask worker {number}") for number in self._worker.others
+            }
+        return {number: answer for number, task in asked.items() if (answer := task.result()) is not None}
+
+    async def _ask(self, number: int, question: Question, kind: type[T]) -> T | None:
+        try:
+            async with called(self._worker.socket(number), ANSWER_S) as to_it:
+                return await _answer(to_it, question, kind)
+        except Broken:
+            return None
+
+
+class _Carrier:
+    """Carries one client's frames to the worker that has its session, and back."""
+
+    def __init__(self, to_it: Line, stack: contextlib.AsyncExitStack) -> None:
+        self._line, self._stack = to_it, stack
+
+    async def carry(self, socket: Any) -> None:  # Any: as above
+        """Until either end is over."""
+        async with self._stack, asyncio.TaskGroup() as tasks:
+            up = tasks.create_task(self._up(socket), name="carry up")
+            down = tasks.create_task(self._down(socket), name="carry down")
+            await asyncio.wait([up, down], return_when=asyncio.FIRST_COMPLETED)
+            up.cancel()
+            down.cancel()
+
+    async def _up(self, socket: Any) -> None:
+        while True:
+            try:
+                message = await socket.receive()
+            except RuntimeError:  # closed meanwhile
+                message = {"type": "websocket.disconnect", "code": 1006}
+            with contextlib.suppress(Broken):  # then the other direction ends
+                if message["type"] == "websocket.disconnect":
+                    await self._line.send(Closed(code=message.get("code") or 1006))
+                    return
+                await self._line.send(Frame(data=message.get("bytes"), text=message.get("text")))
+
+    async def _down(self, socket: Any) -> None:
+        with contextlib.suppress(RuntimeError, OSError):  # the client is gone, or was first to close
+            try:
+                while True:
+                    carried: Carried = await self._line.receive(Carried)  # type: ignore[arg-type]  # a union is no type to mypy
+                    if isinstance(carried, Closed):
+                        await socket.close(carried.code, carried.reason)
+                        return
+                    await socket.send_bytes(carried.data or b"")
+            except Broken:  # that worker has died: the client comes back to another one
+                await socket.close(Drained.close, "that worker is gone")
+
+
+async def _answer(to_it: Line, question: Question, kind: type[T]) -> T:
+    await to_it.send(question)
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await to_it.receive(kind)
+    except TimeoutError as error:
+        raise Broken("the other worker is too slow") from error

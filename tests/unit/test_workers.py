@@ -1,0 +1,94 @@
+"""What workers share: counts, and one page of metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from gateway.admission import Admission
+from gateway.config import check
+from gateway.errors import Overloaded
+from gateway.metrics import Metrics
+from gateway.workers import Row, Worker
+from gateway.workers.page import merged
+from gateway.workers.places import SharedPlaces, lay_out
+
+
+def page(n_sessions: int) -> bytes:
+    metrics = Metrics(CollectorRegistry())
+    metrics.sessions.set(n_sessions)
+    metrics.turns.labels("completed").inc(n_sessions)
+    return generate_latest(metrics.registry)
+
+
+def test_the_pages_of_all_workers_are_one_that_prometheus_reads() -> None:
+    whole = merged({1: page(3), 0: page(2)}).decode()
+    families = list(text_string_to_metric_families(whole))
+    assert len({family.name for family in families}) == len(families), "a family that comes twice is refused"
+    samples = {(s.name, s.labels.get("worker"), s.labels.get("status")): s.value for family in families for s in family.samples}
+    assert samples["stretto_sessions", "0", None] == 2
+    assert samples["stretto_sessions", "1", None] == 3
+    assert samples["stretto_turns_total", "1", "completed"] == 3
+    assert all("worker" in sample.labels for family in families for sample in family.samples)
+    alone = list(text_string_to_metric_families(page(1).decode()))
+    assert {family.name for family in families} == {family.name for family in alone}
+
+
+@pytest.mark.parametrize(
+    ("sample", "labeled"),
+    [
+        ("a 1.0", 'a{worker="7"} 1.0'),
+        ('a{b="c"} 1', 'a{worker="7",b="c"} 1'),
+        ('a{b="} # {",c="\\""} +Inf 17', 'a{worker="7",b="} # {",c="\\""} +Inf 17'),
+    ],
+)
+def test_every_sample_tells_whose_it_is(sample: str, labeled: str) -> None:
+    head = "# HELP a A.\n# TYPE a gauge\n"
+    assert merged({7: f"{head}{sample}\n".encode()}).decode() == f"{head}{labeled}\n"
+
+
+def test_a_page_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="no sample"):
+        merged({0: b"<html>\n# HELP a A.\n{}\n"})
+
+
+def test_workers_see_each_others_places_and_the_dead_have_none(tmp_path: Path) -> None:
+    lay_out(tmp_path / "places", 3)
+    one, two, three = (SharedPlaces(tmp_path / "places", number, 3) for number in range(3))
+    one.tell(5, 1)
+    two.tell(2, 0)
+    assert three.others() == (7, 1)
+    assert one.others() == (2, 0)
+    one.clear()
+    assert three.others() == (2, 0)
+    assert (one.n_restarts, two.n_restarts) == (1, 0)
+    one.tell(1, 0)
+    assert one.n_restarts == 1
+
+
+def test_a_place_that_another_worker_has_given_away_is_taken(tmp_path: Path) -> None:
+    lay_out(tmp_path / "places", 2)
+    here, there = (Admission(3, SharedPlaces(tmp_path / "places", number, 2)) for number in range(2))
+    here.is_ready = there.is_ready = True
+    here.connected += 2
+    there.connected += 1
+    assert isinstance(here.refusal(), Overloaded)
+    assert isinstance(there.refusal(), Overloaded)
+    with here.carrying():  # one of the two is the connection of a session over there, which counts it
+        assert there.refusal() is None
+    here.connected -= 1
+    assert there.refusal() is None
+    here.detached += 1
+    there.connected += 1
+    assert there.is_full(), "whoever is away keeps the place"
+
+
+def test_addresses_may_do_together_what_the_settings_allow_them(tmp_path: Path) -> None:
+    lay_out(tmp_path / "places", 4)
+    row = Row(Worker(number=0, count=4, folder=tmp_path))
+    server = row.share_of(check({"server": {"handshakes_per_s": 100, "failed_keys_per_min": 60}})).server
+    assert (server.handshakes_per_s, server.failed_keys_per_min) == (25, 15)
+    assert row.share_of(check({"server": {"failed_keys_per_min": 2}})).server.failed_keys_per_min == 1
