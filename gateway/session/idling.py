@@ -51,19 +51,23 @@ class Idling:
     def wait(self) -> None:
         """Nobody speaks (any more): begin to count, where the session wants that."""
         self.pause()
-        session, listener = self._session, self._listener
-        timeout_ms = session.profile.endpointing.idle_timeout_ms
-        is_wanted = session.profile.turn_detection == "auto" and session.profile.auto_reply
-        if self._is_armed and listener is not None and timeout_ms is not None and is_wanted and session.state is State.LISTENING:
+        listener, timeout_ms = self._listener, self._timeout_ms
+        if self._is_armed and listener is not None and timeout_ms is not None and self._session.state is State.LISTENING:
             self._from_ms = listener.now_ms
             self._timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, self._on_timeout)
+
+    @property
+    def _timeout_ms(self) -> int | None:
+        """What the session wants; nothing where its client ends utterances, or asks for replies itself."""
+        profile = self._session.profile
+        return profile.endpointing.idle_timeout_ms if profile.turn_detection == "auto" and profile.auto_reply else None
 
     def _on_timeout(self) -> None:
         self._timer = None
         session, listener = self._session, self._listener
         if listener is None or listener.is_open or listener.is_reading or session.state is not State.LISTENING:
             return
-        if session.attachment is None:
+        if session.attachment is None or self._timeout_ms is None:
             return
         self._is_armed = False
         try:

@@ -71,6 +71,8 @@ class Listening:
         if self._listener is not None and start.language is not None:
             self._listener.language = _primary(start.language)
         self.drafts = Drafts(session, parts)
+        if self._listener is not None:
+            self._listener.endpoint_by(session.profile.endpointing)  # of a session that goes on here, as its client had asked
         self.idling = Idling(session, self._listener, parts)
         self._started_s = self._decided_s = 0.0
         self._is_confirmed = False  # the utterance that is being heard interrupts (or no reply is there to be interrupted)
@@ -114,8 +116,14 @@ class Listening:
                 listener.mute(on=event.on)
 
     def update(self, wish: UpdateSession) -> None:
-        """The client changes how it is listened to. Raises `UnsupportedCodec`."""
+        """The client changes how it is listened to. Raises `UnsupportedCodec`; nothing is changed then."""
         listener = self._listener
+        if listener is not None and wish.audio_in is not None:
+            try:
+                listener.hear_as(wish.audio_in)
+            except (EngineSetupError, ValueError) as error:
+                raise UnsupportedCodec(f"audio_in {wish.audio_in.codec!r} at {wish.audio_in.rate_hz} Hz is not available here.") from error
+            self.audio_in = wish.audio_in
         self._is_pushed = self._session.profile.turn_detection == "push_to_talk"
         if listener is None:
             return
@@ -126,12 +134,6 @@ class Listening:
         if wish.endpointing is not None:
             listener.endpoint_by(self._session.profile.endpointing)
             self.idling.wait()
-        if wish.audio_in is not None:
-            try:
-                listener.hear_as(wish.audio_in)
-            except (EngineSetupError, ValueError) as error:
-                raise UnsupportedCodec(f"audio_in {wish.audio_in.codec!r} at {wish.audio_in.rate_hz} Hz is not available here.") from error
-            self.audio_in = wish.audio_in
 
     def puts_off(self, request: RequestReply) -> bool:
         """Whether a reply must wait, because what it is to answer is being read; it is asked for again then."""

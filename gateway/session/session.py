@@ -178,9 +178,13 @@ class Session:
             self.outbox.put(Ack(ref=event.id))
 
     def configure(self, wish: UpdateSession) -> None:
-        """Change the settings. Raises as `Profile.updated`, and `UnsupportedCodec`."""
-        self.profile = changed(self.profile, wish, self._parts)
-        self._listening.update(wish)
+        """Change the settings, all of them or none. Raises as `Profile.updated`, and `UnsupportedCodec`."""
+        before, self.profile = self.profile, changed(self.profile, wish, self._parts)
+        try:
+            self._listening.update(wish)
+        except StrettoError:
+            self.profile = before
+            raise
 
     def _react(self, event: ClientEvent) -> ServerEvent | None:
         match event:

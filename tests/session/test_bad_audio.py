@@ -124,8 +124,11 @@ async def test_ten_minutes_of_silence_cost_no_reading_and_the_first_word_after_t
 async def test_a_rate_that_no_microphone_has_is_refused_and_the_old_one_goes_on() -> None:
     async with talking(["Hello."], settings=PLAIN) as (scene, microphone):
         for rate_hz in (0, -1, 4_000, 96_000, 10**12):
-            scene.send(UpdateSession(id=f"r{rate_hz}", audio_in=AudioIn(rate_hz=rate_hz)))
+            scene.send(
+                UpdateSession(id=f"r{rate_hz}", audio_in=AudioIn(rate_hz=rate_hz), instructions="Else.", turn_detection="push_to_talk")
+            )
             error = await scene.until(ErrorRaised, n=len(scene.of(ErrorRaised)) + 1)
             assert (error.ref, error.code) == (f"r{rate_hz}", UnsupportedCodec.code)
+        assert scene.session.profile.instructions != "Else.", "all of an update holds, or nothing"
         await microphone.say(1000)
         await scene.until(TurnDone)

@@ -10,6 +10,7 @@ from engine.audio import peak
 from engine.fake_listening import ScriptedDetector, ScriptedRecognizer
 from gateway.config import KeySettings
 from gateway.events import (
+    AppendAudio,
     AudioIn,
     Endpointing,
     ErrorRaised,
@@ -24,7 +25,8 @@ from gateway.events import (
     TurnStarted,
     UpdateSession,
 )
-from tests.session.microphone import talking
+from gateway.session import saving
+from tests.session.microphone import SILENCE, SOUND, talking
 
 WISH = UpdateSession(endpointing=Endpointing(idle_timeout_ms=5000))
 REPLY = "One two three four five. Six seven eight nine ten."
@@ -115,6 +117,8 @@ async def test_an_out_of_band_reply_neither_stops_nor_starts_it() -> None:
     "change",
     [
         UpdateSession(endpointing=Endpointing()),
+        UpdateSession(turn_detection="push_to_talk"),
+        UpdateSession(auto_reply=False),
         UpdateSession(turn_detection="push_to_talk", endpointing=Endpointing(idle_timeout_ms=5000)),
         UpdateSession(auto_reply=False, endpointing=Endpointing(idle_timeout_ms=5000)),
     ],
@@ -213,3 +217,23 @@ async def test_a_key_that_has_used_its_turns_up_is_not_told_so_for_a_silence() -
         assert scene.session.n_turns == 1
         assert not scene.of(ErrorRaised)
         assert not scene.of(SilenceTimedOut)
+
+
+async def test_whoever_goes_on_with_a_session_waits_as_its_client_had_asked() -> None:
+    async with talking(["Hello."], [REPLY], scores=(0.9,), streams=False) as (scene, _):
+        scene.send(UpdateSession(endpointing=Endpointing(silence_ms=1500)))
+        again = saving.restored(saving.decode(saving.encode(scene.session)), scene.parts, last_seq=0)
+        scene.session.close()
+        await asyncio.sleep(0.1)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(again.run())
+            await again.opened.wait()
+            again.attach()
+            n_ended = []
+            for n, data in enumerate([SOUND] * 50 + [SILENCE] * 90):
+                again.receive(AppendAudio(data=data))
+                await asyncio.sleep(0.02)
+                if n in (110, 139):
+                    n_ended.append(sum(isinstance(event, SpeechEnded) for event in again.outbox.waiting()))
+            again.close()
+        assert n_ended == [0, 1], "not after 1.2 s of silence, but after 1.8 s"
