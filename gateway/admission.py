@@ -10,7 +10,7 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from typing import Protocol
 
-from gateway.errors import Draining, Overloaded, StrettoError
+from gateway.errors import Draining, Overloaded, Shedding, StrettoError
 
 BAD_MESSAGES = 10  # in BAD_WINDOW_S: a peer that does not speak the protocol
 BAD_WINDOW_S = 60.0
@@ -48,6 +48,13 @@ class Admission:
         self.carried = 0  # connections of which another process has the session, and its place
         self.is_ready = False
         self.is_draining = False
+        self.is_shared = False  # sessions of other processes may come back here
+        self.shedding: Shedding | None = None  # why no new session is let in though there are places
+
+    @property
+    def may_return(self) -> bool:
+        """Whether somebody may come for a session that is open: a connection has to be heard before it can be refused as a new one."""
+        return self.is_shared or self.detached > 0
 
     @property
     def connected(self) -> int:

@@ -30,6 +30,7 @@ class StrettoError(Exception):
     close: int | None = None
     retryable = False
     http_status = 500
+    reason = ""  # what our counters call it, where that says more than the code
 
     def __init__(self, message: str, *, ref: str | None = None, retry_after_ms: int | None = None, turn: int | None = None) -> None:
         super().__init__(message)
@@ -297,6 +298,18 @@ class Overloaded(StrettoError):
     close = CLOSE_OVERLOADED
     retryable = True
     http_status = 503
+
+
+class Shedding(Overloaded):
+    """There are places, but those who have one would notice one more."""
+
+    reason = "shedding"
+
+
+class BeyondShare(Overloaded):
+    """The last places are kept for keys that hold less than their share."""
+
+    reason = "fair_share"
 
 
 class Draining(StrettoError):

@@ -75,7 +75,7 @@ class Heartbeat:
         """Read everything once, everywhere. What fails is counted and passed over: a warm-up never keeps the gateway from serving."""
         n_new = 0
         for beginning, place in self._due():
-            while not is_first and self._parts.headroom.n_replies > self._settings.max_replies:
+            while not is_first and (self._parts.pressure.is_eased or self._parts.headroom.n_replies > self._settings.max_replies):
                 await asyncio.sleep(TICK_S)
             if not self._admission.is_ready:
                 return

@@ -80,7 +80,7 @@ class Metrics:
         _foresee(self.abandoned, ("ttft", "first_segment", "first_audio"))
         _foresee(self.promise_missed, get_args(InputKind))
         _foresee(self.interruptions, get_args(InterruptReason))
-        _foresee(self.refused, ("overloaded", "full", "draining", "rate_limited"))
+        _foresee(self.refused, ("overloaded", "full", "draining", "rate_limited", "shedding", "fair_share"))
         _foresee(self.engine_errors, LLM_FAULTS)
         _foresee(self.tokens, ("prompt", "cached", "output", "summary", "warm_up"))
         for histogram in (self.ttfa, self.perceived):
@@ -106,6 +106,9 @@ class ProcessMetrics:
         self.carried = _counter(
             registry, "stretto_connections_carried", "Connections that were brought to the worker that has their session"
         )
+        self.shedding = Gauge("stretto_shedding", "0 open, 1 no drafts and warm-ups, 2 no new sessions", registry=registry)
+        self.shed = _counter(registry, "stretto_shedding_changes", "Times the process began to shed more, by why", ("to", "reason"))
+        _foresee(self.shed, ("eased", "closed"), ("lag", "ttft"))
         self.store = StoreMetrics(registry)
         refused = "Turns and sessions beyond what their key may use"
         self.quota_refused = _counter(registry, "stretto_quota_refused", refused, ("key", "limit"))

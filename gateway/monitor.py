@@ -12,15 +12,17 @@ from engine.api import EngineError, Health, Style, Synthesizer
 from gateway.admission import Admission
 from gateway.events import AudioOut
 from gateway.metrics import Metrics
+from gateway.shedding import LEVELS, Pressure
 
 TICK_S = 0.05
 LAG_WARNING_S = 0.1  # a stall that a listener can hear
 GPU_S = 5.0
+PRESSURE_S = 0.25  # how often shedding is decided anew
 
 log = logging.getLogger("stretto.monitor")
 
 
-async def watch_loop(metrics: Metrics) -> None:
+async def watch_loop(metrics: Metrics, pressure: Pressure) -> None:
     """Measure how late a short sleep ends; a late one means that something blocked the loop. Runs until cancelled."""
     loop = asyncio.get_running_loop()
     while True:
@@ -28,8 +30,25 @@ async def watch_loop(metrics: Metrics) -> None:
         await asyncio.sleep(TICK_S)
         lag_s = max(0.0, loop.time() - due)
         metrics.loop_lag.observe(lag_s)
+        pressure.woke(lag_s * 1000, loop.time())
         if lag_s > LAG_WARNING_S:
             log.warning("event loop was blocked", extra={"lag_ms": round(lag_s * 1000)})
+
+
+async def watch_pressure(pressure: Pressure, admission: Admission, metrics: Metrics, now: Callable[[], float]) -> None:
+    """Shed load as the rule says: tell it in the log, in metrics and to admission. Runs until cancelled."""
+    while True:
+        was = pressure.level
+        if pressure.update(now()):
+            is_more = LEVELS.index(pressure.level) > LEVELS.index(was)
+            seen = {"lag_ms": pressure.readings.lag_ms, "ttft_ms": pressure.readings.ttft_ms}
+            told = {"level": pressure.level, "was": was, "reason": pressure.reason, **seen}
+            log.log(logging.WARNING if is_more else logging.INFO, "shedding" if is_more else "shedding less", extra=told)
+            if is_more:
+                metrics.process.shed.labels(pressure.level, pressure.reason).inc()
+        metrics.process.shedding.set(LEVELS.index(pressure.level))
+        admission.shedding = pressure.refusal() if pressure.is_closed else None
+        await asyncio.sleep(PRESSURE_S)
 
 
 async def watch_engines(

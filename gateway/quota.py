@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from gateway.config import KeySettings
 from gateway.errors import QuotaExceeded, TooManySessions
@@ -75,6 +75,11 @@ class Account:
         self.audio_s = SlidingSum(HOUR_S)
         self._limits = limits
 
+    @property
+    def weight(self) -> float:
+        """Of its share beside other keys."""
+        return 1.0 if self._limits is None else self._limits.weight
+
     def session_refusal(self) -> QuotaExceeded | None:
         """Why no further conversation may begin now, if so."""
         limit = 0 if self._limits is None else self._limits.sessions
@@ -123,6 +128,11 @@ class Quota:
         if account is None:
             account = self._accounts[key] = Account(key, None)
         return account
+
+    def know(self, keys: Iterable[str]) -> None:
+        """These may come, too: their share counts from now on."""
+        for key in keys:
+            self.of(key)
 
     def accounts(self) -> list[Account]:
         """Of all keys that were seen or have limits."""

@@ -15,8 +15,9 @@ from typing import Any
 from gateway import profile
 from gateway.admission import Admission
 from gateway.auth import FULL_RIGHTS, Rights
-from gateway.errors import Drained, Overloaded, ResumeDenied, StrettoError, Superseded
+from gateway.errors import BeyondShare, Drained, Overloaded, ResumeDenied, StrettoError, Superseded
 from gateway.events import Limits, Resume, SessionReady, StartSession, VoiceInfo
+from gateway.fair_share import is_fair
 from gateway.session import Attachment, SavedSession, Session
 from gateway.session.saving import follows, restored
 from gateway.session_store import Entry, MemoryStore, SessionStore, binding_of, new_token
@@ -95,7 +96,7 @@ class Sessions:
             raise Drained("The server stops.")
         if start.resume is not None and (found := await self._resume(start, start.resume, rights)) is not None:
             return found
-        self._take_place()
+        self._take_place(rights.account)
         parts = self._parts
         account = parts.quota.of(rights.account)
         if (refusal := account.session_refusal()) is not None:
@@ -155,7 +156,7 @@ class Sessions:
         if self._store.find(wish.session_id) is None:
             if self._holder is not None and (carry := await self._holder(start, rights)) is not None:
                 raise HeldElsewhere(carry)
-            self._take_place()  # before the claim: a session that is claimed and finds no place is lost to all
+            self._take_place(rights.account)  # before the claim: a session that is claimed and finds no place is lost to all
         token, binding = new_token(), binding_of(rights)
         claim = await self._store.claim(wish.session_id, wish.token, token, binding)
         entry = self._store.find(wish.session_id)
@@ -208,8 +209,23 @@ class Sessions:
             self._end(entry)
             raise
 
-    def _take_place(self) -> None:
+    def newcomer_refusal(self, account: str) -> StrettoError | None:
+        """Why a client of this key with no session here would be refused though there are places, if it would."""
+        if (refusal := self.admission.shedding) is not None:
+            return refusal
+        accounts = self._parts.quota.accounts()
+        held = {each.name: each.n_sessions for each in accounts if each.n_sessions}
+        weights = {each.name: each.weight for each in accounts if each.name}
+        session = self._parts.settings.session
+        if is_fair(account, held, weights, session.max_sessions, session.reserve_share):
+            return None
+        return BeyondShare("The last places are kept for other keys.", retry_after_ms=5000)
+
+    def _take_place(self, account: str) -> None:
         """Raises `Overloaded`."""
+        if (refusal := self.newcomer_refusal(account)) is not None:
+            self._parts.metrics.refused.labels(refusal.reason).inc()
+            raise refusal
         if self.admission.is_full():
             self._make_room()
         if self.admission.is_full():

@@ -17,7 +17,7 @@ COMMAND = (sys.executable, "-m", "gateway", "serve", "--engines", "fake", "--por
 START_S = 30.0
 STOP_S = 5.0
 # Defaults; the environment may change them. A voice at exactly real time: no frame can get ahead of the listener, so pacing holds
-# none back and every frame's time counts.
+# none back and every frame's time counts. Nobody is refused for being one too many: that is what is measured.
 SETTINGS = {
     "STRETTO_SERVER__DEBUG_STAMPS": "true",
     "STRETTO_SERVER__DRAIN_S": "1.0",
@@ -25,6 +25,7 @@ SETTINGS = {
     "STRETTO_FAKE__ITL_MS": "20.0",
     "STRETTO_FAKE__TTS_FIRST_CHUNK_MS": "60.0",
     "STRETTO_FAKE__TTS_RTF": "1.0",
+    "STRETTO_SHEDDING__LAG_MS": "0",
     "STRETTO_LOG__LEVEL": "warning",
 }
 

@@ -49,6 +49,7 @@ class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """One conversation's bounds."""
 
     max_sessions: PositiveInt = 64
+    reserve_share: Annotated[float, Meta(ge=0, le=1)] = 0.1
     message_bytes: PositiveInt = 65_536
     text_bytes: PositiveInt = 32_768
     messages_per_s: PositiveInt = 100
@@ -134,7 +135,7 @@ class KeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """A bearer key with rights of its own. `persona`: its clients speak as this one; `instructions`, `tools`: whether they may give theirs.
 
     `isolate`: their prompts share the engine's prefix cache with nobody else's. `capture`: their conversations are kept where there is
-    a folder for it. The others are what they may use, 0 without a bound.
+    a folder for it. `weight`: their share of the places where several keys want them. The others are what they may use, 0 without a bound.
     """
 
     key: Annotated[str, Meta(min_length=1)]
@@ -143,6 +144,7 @@ class KeySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     tools: bool = True
     isolate: bool = False
     capture: bool = False
+    weight: Annotated[float, Meta(gt=0, le=1000)] = 1.0
     sessions: Limit = 0
     turns_per_min: Limit = 0
     tokens_per_h: Limit = 0
@@ -227,6 +229,16 @@ class SpeculationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     max_restarts: Annotated[int, Meta(ge=0, le=20)] = 3
 
 
+class SheddingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When this process takes nobody new, and what it gives up before that; `gateway/shedding.py` says how."""
+
+    lag_ms: Annotated[float, Meta(ge=0)] = 25.0
+    ttft_ms: Annotated[float, Meta(ge=0)] = 5000.0
+    ease_share: Annotated[float, Meta(gt=0, le=1)] = 0.6
+    window_s: Annotated[float, Meta(ge=1, le=60)] = 5.0
+    calm_s: Annotated[float, Meta(ge=0, le=600)] = 5.0
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole tree."""
 
@@ -251,6 +263,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     hearing: HearingSettings = HearingSettings()
     barge_in: BargeInSettings = BargeInSettings()
     speculation: SpeculationSettings = SpeculationSettings()
+    shedding: SheddingSettings = SheddingSettings()
     tracing: TracingSettings = TracingSettings()
     capture: CaptureSettings = CaptureSettings()
     usage: UsageSettings = UsageSettings()

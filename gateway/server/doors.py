@@ -1,7 +1,7 @@
 """The routes of the port, and who may come in by each.
 
 `/` the page, `/v1/voice` the native protocol, `/v1/realtime` OpenAI's, `/v1/tickets` and `/v1/realtime/client_secrets` for those who have a
-key, `/metrics`, `/healthz` (the process lives), `/readyz` (engines accept requests).
+key, `/metrics`, `/healthz` (the process lives), `/readyz` (engines accept requests, and newcomers are let in).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Doors:
                 raise Unauthorized(f"A client secret opens {transport.REALTIME_PATH} alone; expected a key or a ticket.")
             if native.SUBPROTOCOL not in socket.scope["subprotocols"]:
                 raise UnsupportedSubprotocol(f"Expected the subprotocol {native.SUBPROTOCOL}.")
-            with self._place(socket):
+            with self._place(socket, grant.rights):
                 await self.entry.spend(grant)
                 session = self.settings.session
                 await self._serve(socket, native.SUBPROTOCOL, native.NativeCodec(session.message_bytes, session.idle_s), grant.rights)
@@ -85,7 +85,7 @@ class Doors:
         try:
             grant = await self.entry.recognise(socket, realtime_door.KEY_PREFIX)
             guest = realtime_door.enter(socket, grant, self.settings, can_listen=self.parts.ears is not None)
-            with self._place(socket):
+            with self._place(socket, grant.rights):
                 await self.entry.spend(grant)
                 await self._serve(socket, guest.subprotocol, guest.codec, guest.rights)
         except StrettoError as error:
@@ -93,10 +93,13 @@ class Doors:
             await socket.send_denial_response(realtime_door.refusal(error))
 
     @contextlib.contextmanager
-    def _place(self, socket: WebSocket) -> Iterator[None]:
+    def _place(self, socket: WebSocket, rights: auth.Rights) -> Iterator[None]:
         """A place in the house, held from before the ticket is spent. Raises `Overloaded`, `Draining`, `RateLimited`."""
-        if (refusal := self.admission.refusal()) is not None:
-            self.metrics.refused.labels(refusal.code).inc()
+        refusal = self.admission.refusal()
+        if refusal is None and not self.admission.may_return:
+            refusal = self.sessions.newcomer_refusal(rights.account)
+        if refusal is not None:
+            self.metrics.refused.labels(refusal.reason or refusal.code).inc()
             raise refusal
         with self.entry.place(socket):
             self.admission.connected += 1
@@ -156,8 +159,14 @@ class Doors:
             engines = {name: health.detail for name, health in self.engines.health().items()}
         except StrettoError:
             engines = {name: "ready" if health.ready else "not ready" for name, health in self.engines.health().items()}
-        is_ready = self.engines.is_ready and not self.admission.is_draining
-        return JSONResponse({"ready": is_ready, "draining": self.admission.is_draining, "engines": engines}, 200 if is_ready else 503)
+        shedding = self.admission.shedding
+        is_ready = self.engines.is_ready and not self.admission.is_draining and shedding is None
+        body = {"ready": is_ready, "draining": self.admission.is_draining, "engines": engines}
+        headers = {}
+        if shedding is not None:
+            body["shedding"] = str(shedding)
+            headers["Retry-After"] = str(-(-(shedding.retry_after_ms or 0) // 1000))
+        return JSONResponse(body, 200 if is_ready else 503, headers=headers)
 
 
 async def _deny(socket: WebSocket, error: StrettoError) -> None:

@@ -20,12 +20,13 @@ from gateway.config import Settings
 from gateway.heartbeat import Heartbeat
 from gateway.key_watch import KeyWatch
 from gateway.metrics import Metrics
-from gateway.monitor import keep_phrases, watch_engines, watch_gpu, watch_loop
+from gateway.monitor import keep_phrases, watch_engines, watch_gpu, watch_loop, watch_pressure
 from gateway.quota import LIMITS, Quota
 from gateway.server.doors import Doors
 from gateway.server.guard import Guard
 from gateway.session_store import SessionStore
 from gateway.sessions import Sessions
+from gateway.shedding import Pressure
 from gateway.speech.markup import rules_from
 from gateway.turn import Parts
 from gateway.voice_watch import VoiceWatch
@@ -62,6 +63,7 @@ class Gateway:
             ears=engines.ears,
             encoding=self.encoding,
             quota=quota,
+            pressure=Pressure(settings.shedding),
             watchers=(KeyWatch(quota), *self.watching.watchers),
             moderator=self.watching.moderator,
         )
@@ -71,6 +73,8 @@ class Gateway:
             voices.observe(VoiceWatch(engines.voices, self.metrics))
         self.sessions = Sessions(self.parts, self.admission, _shared_store(self.parts), None if row is None else row.siblings.holder)
         doors = Doors(self.parts, engines, self.sessions, row, self.watching.captures)
+        quota.know(rights.account for rights in doors.entry.access.key_rights)
+        self.admission.is_shared = row is not None or bool(settings.session.store_url)
         self.metrics_door = doors.metrics_door
         self.app = Starlette(routes=doors.routes(), middleware=[Middleware(Guard, access=doors.entry.access)])
 
@@ -86,7 +90,10 @@ class Gateway:
                 await self.sessions.started.wait()
                 self.metrics.foresee_voices(voice.engine for voice in self.engines.voices.voices())
                 monitors = [
-                    tasks.create_task(watch_loop(self.metrics), name="loop monitor"),
+                    tasks.create_task(watch_loop(self.metrics, self.parts.pressure), name="loop monitor"),
+                    tasks.create_task(
+                        watch_pressure(self.parts.pressure, self.admission, self.metrics, self.parts.now), name="pressure monitor"
+                    ),
                     tasks.create_task(
                         watch_engines(self.engines.health, lambda: self.engines.is_ready, self.admission, self.metrics),
                         name="engine monitor",

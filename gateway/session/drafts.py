@@ -48,7 +48,7 @@ class Drafts:
         """The speaker may have finished with this text: begin a draft, keep it, or begin another one."""
         settings = self._parts.settings.speculation
         looks_finished = read(text) in (Reading.COMPLETE, Reading.OPEN)
-        has_headroom = self._parts.headroom.admits_draft(settings)
+        has_headroom = self._parts.headroom.admits_draft(settings) and not self._parts.pressure.is_eased
         step = self._speculation.on_likely_end(text, looks_finished=looks_finished, has_headroom=has_headroom)
         if step == "skip" and settings.enabled and looks_finished and not has_headroom:
             self._parts.metrics.listening.speculation.labels("no_headroom").inc()

@@ -33,8 +33,8 @@ class Warming:
 
     @property
     def is_cold(self) -> bool:
-        """Whether it is worth a request."""
-        return self._parts.now() - self._asked_s >= self._parts.settings.hearing.warm_up_after_s
+        """Whether it is worth a request: nothing was asked for a while, and the engine is not needed elsewhere."""
+        return not self._parts.pressure.is_eased and self._parts.now() - self._asked_s >= self._parts.settings.hearing.warm_up_after_s
 
     async def run(self) -> None:
         """Ask for one token. A cancel aborts the request."""

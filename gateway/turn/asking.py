@@ -128,6 +128,8 @@ class Asking:
         wait_s = turn.first_delta_s
         is_draft = self._gate.is_draft
         self._parts.headroom.count(is_draft=is_draft, by=1)
+        if not is_draft:
+            self._parts.pressure.asked(self.request_id, self._parts.now())
         try:
             async with asyncio.timeout(wait_s) as deadline:
                 self._prompt = await self._parts.model.render(messages, tools, kept)
@@ -137,6 +139,7 @@ class Asking:
                 )
                 async with aclosing(self._parts.model.generate(generation)) as deltas:
                     async for delta in deltas:
+                        self._parts.pressure.answered(self.request_id, self._parts.now())
                         wait_s = turn.next_delta_s
                         if (later := put_off(deadline.when(), loop.time(), wait_s)) is not None:
                             deadline.reschedule(later)
@@ -146,6 +149,7 @@ class Asking:
             raise EngineStalled(f"no text for {wait_s} s") from error
         finally:
             self._parts.headroom.count(is_draft=is_draft, by=-1)
+            self._parts.pressure.gave_up(self.request_id)
             self._parts.model.cancel(self.request_id)
         if not calls and not any(delta.text.strip() for delta in self._deltas[self._round_from :]):
             raise EngineError("the model ended its reply without a word")

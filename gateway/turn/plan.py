@@ -12,6 +12,7 @@ from gateway.config import Settings
 from gateway.events import AudioOut
 from gateway.metrics import InputKind, Metrics
 from gateway.quota import Quota
+from gateway.shedding import Pressure
 from gateway.speaker import Encoding, VoicePace
 from gateway.speculation import Headroom
 from gateway.speech.markup import MarkupRules
@@ -38,6 +39,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     encoding: Encoding | None = None
     pace: VoicePace = field(default_factory=VoicePace)
     quota: Quota = field(default_factory=Quota)
+    pressure: Pressure = field(default_factory=Pressure)
     watchers: tuple[TurnWatcher, ...] = ()
     moderator: Any = None  # Any: a Moderator, which is built upon this file
 

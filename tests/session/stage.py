@@ -21,6 +21,7 @@ from gateway.metrics import Metrics
 from gateway.quota import Quota
 from gateway.session import Attachment, Session
 from gateway.sessions import Sessions
+from gateway.shedding import Pressure
 from gateway.speaker import Encoding, VoicePace
 from gateway.speech.markup import DEFAULT, MarkupRules
 from gateway.turn import Moderator, Parts, TurnWatcher
@@ -126,6 +127,7 @@ async def stage(
         ears=ears,
         encoding=encoding,
         pace=pace or VoicePace(),
+        pressure=Pressure(tree.shedding),
         watchers=(KeyWatch(quota), *watchers),
         moderator=moderator,
         quota=quota,

@@ -40,6 +40,8 @@ RULES = (
     "gateway.auth",
     "gateway.tickets",
     "gateway.quota",
+    "gateway.fair_share",
+    "gateway.shedding",
     "gateway.addresses",
     "gateway.voice_choice",
 )
@@ -84,6 +86,8 @@ ROOMS: dict[str, Room] = {
     "gateway.speech.phrases": Room(1, ("gateway.speech.markup", "gateway.speech.segmenter", "gateway.speech.stream")),
     "gateway.pacing": Room(1, ("engine.audio",)),
     "gateway.admission": Room(1),
+    "gateway.fair_share": Room(1),  # who may have the last places
+    "gateway.shedding": Room(1),  # when nobody new is let in
     "gateway.auth": Room(1),
     "gateway.addresses": Room(1),  # whose address it is, behind which proxies
     "gateway.tickets": Room(1, ("gateway.auth",)),  # a ticket's rights are a key's, narrowed
