@@ -1,4 +1,4 @@
-"""The `stretto` command: serve, talk, check, bench, load, key."""
+"""The `stretto` command: serve, talk, check, bench, load, replay, key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-from gateway import bench, check, key, talk
+from gateway import bench, check, key, replay, talk
 from gateway import load as loading
 from gateway.config import ConfigError, Settings, load
 
@@ -45,6 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     crowd = commands.add_parser("load", help="put a gateway under load: many guests, interruptions, lost lines; report and limits")
     loading.add_arguments(crowd)
     crowd.set_defaults(command=loading.run)
+    replaying = commands.add_parser("replay", help="tell a kept conversation, or have it again with a gateway")
+    replay.add_arguments(replaying)
+    replaying.set_defaults(command=replay.run)
     return parser
 
 

@@ -165,6 +165,7 @@ ROOMS: dict[str, Room] = {
     "gateway.client": Room(3, ("gateway.codecs.native", "engine.audio_codecs")),  # how long an MP3 frame sounds
     "gateway.talk": Room(3, ("gateway.client", "engine.audio")),  # a recording at a rate that the gateway does not take
     "gateway.bench": Room(3, ("gateway.client", "gateway.codecs.native")),
+    "gateway.replay": Room(3, ("gateway.capture", "gateway.client", "gateway.codecs.native")),  # kept conversations, told and had again
     "gateway.load": Room(3, ("gateway.bench", "gateway.client", "gateway.codecs.native")),  # the bench's link, readings and own gateway
     # builds to see what would be chosen; starts nothing
     "gateway.check": Room(3, (*PROMISES, "gateway.tls", "engine.build", "engine.vllm_args", "engine.vllm_check")),
@@ -185,6 +186,7 @@ ROOMS: dict[str, Room] = {
             "gateway.talk",
             "gateway.bench",
             "gateway.load",
+            "gateway.replay",
             "gateway.check",
             "engine.build",  # `stretto fetch` prepares what the server will build
         ),
