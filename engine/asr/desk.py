@@ -81,7 +81,9 @@ class Desk:
         try:
             async with caller.scope:
                 caller.is_served = True
-                return await self._serve(caller.wanted)
+                transcript = await self._serve(caller.wanted)
+            self._line.answered(caller)
+            return transcript
         except (TimeoutError, EngineError):
             if caller.is_needless():
                 return None

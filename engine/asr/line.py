@@ -1,8 +1,9 @@
 """Who is transcribed next. Pure.
 
 Finals go before partials, because somebody waits for the answer to them. Among equals the session goes first that has been served
-longest ago, so that one that asks often does not hold back the others. An utterance has one partial in line: a newer one takes its
-place, since it holds the same audio and more.
+longest ago, so that one that asks often does not hold back the others; among finals, that whose last final was longest ago: who was lucky
+with a partial must not lose the answer for it. An utterance has one partial in line: a newer one takes its place, since it holds the same
+audio and more.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class Line(Generic[E]):
         self._finals: OrderedDict[str, E] = OrderedDict()  # by utterance, in order of arrival
         self._partials: OrderedDict[str, E] = OrderedDict()
         self._served: OrderedDict[str, int] = OrderedDict()  # session -> when, as a count of services
+        self._answered: OrderedDict[str, int] = OrderedDict()  # the same of finals that got their answer
         self._n_served = 0
 
     def __len__(self) -> int:
@@ -53,13 +55,22 @@ class Line(Generic[E]):
 
     def take(self, finals_only: bool) -> E | None:
         """The next one; it leaves the line."""
-        for places in (self._finals,) if finals_only else (self._finals, self._partials):
-            if places:
-                entry = min(places.values(), key=lambda e: self._served.get(e.wanted.session, -1))  # the first of equals came first
-                del places[entry.wanted.utterance]
-                self._note(entry.wanted.session)
-                return entry
-        return None
+        places = self._finals if self._finals or finals_only else self._partials
+        if not places:
+            return None
+        entry = min(places.values(), key=self._rank)  # the first of equals came first
+        del places[entry.wanted.utterance]
+        self._note(self._served, entry.wanted.session)
+        return entry
+
+    def _rank(self, entry: E) -> tuple[int, int]:
+        session = entry.wanted.session
+        return (self._answered.get(session, -1) if entry.wanted.is_final else -1), self._served.get(session, -1)
+
+    def answered(self, entry: E) -> None:
+        """It was served to its end."""
+        if entry.wanted.is_final:
+            self._note(self._answered, entry.wanted.session)
 
     def remove(self, entry: E) -> None:
         """Whoever waited has gone."""
@@ -71,9 +82,9 @@ class Line(Generic[E]):
         """All that wait for an utterance."""
         return [places.pop(utterance) for places in (self._finals, self._partials) if utterance in places]
 
-    def _note(self, session: str) -> None:
+    def _note(self, served: OrderedDict[str, int], session: str) -> None:
         self._n_served += 1
-        self._served[session] = self._n_served
-        self._served.move_to_end(session)
-        while len(self._served) > _KNOWN_SESSIONS:
-            self._served.popitem(last=False)
+        served[session] = self._n_served
+        served.move_to_end(session)
+        while len(served) > _KNOWN_SESSIONS:
+            served.popitem(last=False)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import AsyncGenerator
 from difflib import SequenceMatcher
 
@@ -11,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from engine.api import Ears
+from engine.asr.whisper import Whisper
 from engine.build_listening import build_ears
 from engine.settings import AsrSettings, EngineSettings
 from engine.weights import SILERO, SMART_TURN, WHISPER_BASE, fetch
@@ -71,6 +74,26 @@ async def test_spoken_questions_are_understood_and_answered_in_order(ears: Ears)
             whens = [client.when(kind, began_s) for kind in (SpeechStarted, SpeechEnded, TurnStarted, AudioFrame, TurnDone)]
             assert whens == sorted(when for when in whens if when is not None), "each came, in this order"
             assert likeness(client.final(began_s)[1], question.text) > UNDERSTOOD
+        reader.cancel()
+        sessions.stop()
+
+
+async def test_ears_killed_in_mid_utterance_understand_it_when_they_are_back(ears: Ears) -> None:
+    (question,) = await spoken(QUESTIONS[:1], by_all=False)
+    async with asyncio.TaskGroup() as tasks:
+        sessions = Sessions(await Bench(ears).parts(SHORT, drafts=True), admitting())
+        tasks.create_task(sessions.run(), name="sessions")
+        await sessions.started.wait()
+        client = Client(sessions)
+        reader = await client.open(tasks)
+        speaking = tasks.create_task(client.speak(question.pcm), name="speaker")
+        await asyncio.sleep(question.end_s / 2)
+        assert isinstance(ears.recognizer, Whisper)
+        assert ears.recognizer.pid is not None
+        os.kill(ears.recognizer.pid, signal.SIGKILL)
+        began_s = await speaking
+        assert await client.until(TurnDone, began_s, 60) is not None
+        assert likeness(client.final(began_s)[1], question.text) > UNDERSTOOD
         reader.cancel()
         sessions.stop()
 

@@ -45,6 +45,19 @@ def test_a_session_that_asks_often_does_not_hold_back_the_others() -> None:
     assert order(line) == ["b2", "a4"], "a was served last"
 
 
+def test_who_got_a_partial_or_lost_a_final_goes_before_who_got_an_answer() -> None:
+    line: Line[Waiting] = Line(8)
+    got, partial, lost = entry("a1", "a"), entry("b1", "b", is_final=False), entry("c1", "c")
+    for waiting in (got, partial, lost):
+        line.add(waiting)
+        assert line.take(finals_only=False) is waiting
+    line.answered(got)
+    line.answered(partial)
+    for session in "abc":
+        line.add(entry(f"{session}2", session))
+    assert order(line) == ["b2", "c2", "a2"]
+
+
 def test_a_newer_partial_takes_the_place_of_an_older_one() -> None:
     line: Line[Waiting] = Line(8)
     old, new = entry("u", is_final=False), entry("u", is_final=False)
