@@ -102,6 +102,9 @@ class ProcessMetrics:
         self.gpu_used = Gauge("stretto_gpu_memory_used_bytes", "GPU memory in use (NVML)", ("gpu",), registry=registry)
         self.gpu_total = Gauge("stretto_gpu_memory_total_bytes", "GPU memory (NVML)", ("gpu",), registry=registry)
         self.max_sessions = Gauge("stretto_max_sessions", "Sessions that are let in at once", registry=registry)
+        self.loop_stalls = _counter(
+            registry, "stretto_loop_stalls", "Times the event loop was blocked for over 100 ms; the log says by what"
+        )
         self.worker_restarts = Gauge("stretto_worker_restarts", "How often this worker was started again after it died", registry=registry)
         self.carried = _counter(
             registry, "stretto_connections_carried", "Connections that were brought to the worker that has their session"

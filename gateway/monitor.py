@@ -13,6 +13,7 @@ from gateway.admission import Admission
 from gateway.events import AudioOut
 from gateway.metrics import Metrics
 from gateway.shedding import LEVELS, Pressure
+from gateway.stalls import StallWatch
 
 TICK_S = 0.05
 LAG_WARNING_S = 0.1  # a stall that a listener can hear
@@ -23,16 +24,22 @@ log = logging.getLogger("stretto.monitor")
 
 
 async def watch_loop(metrics: Metrics, pressure: Pressure) -> None:
-    """Measure how late a short sleep ends; a late one means that something blocked the loop. Runs until cancelled."""
+    """Measure how late a short sleep ends; a late one means that something blocked the loop, and the log says what.
+
+    Runs until cancelled.
+    """
     loop = asyncio.get_running_loop()
-    while True:
-        due = loop.time() + TICK_S
-        await asyncio.sleep(TICK_S)
-        lag_s = max(0.0, loop.time() - due)
-        metrics.loop_lag.observe(lag_s)
-        pressure.woke(lag_s * 1000, loop.time())
-        if lag_s > LAG_WARNING_S:
-            log.warning("event loop was blocked", extra={"lag_ms": round(lag_s * 1000)})
+    with StallWatch(TICK_S + LAG_WARNING_S) as stalls:
+        while True:
+            due = loop.time() + TICK_S
+            await asyncio.sleep(TICK_S)
+            lag_s = max(0.0, loop.time() - due)
+            stack = stalls.beat()
+            metrics.loop_lag.observe(lag_s)
+            pressure.woke(lag_s * 1000, loop.time())
+            if lag_s > LAG_WARNING_S:
+                metrics.process.loop_stalls.inc()
+                log.warning("event loop was blocked", extra={"lag_ms": round(lag_s * 1000), "stack": stack or []})
 
 
 async def watch_pressure(pressure: Pressure, admission: Admission, metrics: Metrics, now: Callable[[], float]) -> None:

@@ -134,7 +134,8 @@ ROOMS: dict[str, Room] = {
     "gateway.logs": Room(3),
     "gateway.tls": Room(3),
     "gateway.transport": Room(3, ("gateway.addresses", "gateway.admission")),  # uvicorn's protocols with the bounds they lack
-    "gateway.monitor": Room(3, (*RULES, "engine.api", "gateway.metrics")),
+    "gateway.monitor": Room(3, (*RULES, "engine.api", "gateway.metrics", "gateway.stalls")),
+    "gateway.stalls": Room(3),  # a thread that looks at the loop
     # reads what conversations begin with, beside the turns
     "gateway.heartbeat": Room(3, (*RULES, "engine.api", "engine.warm_up", "gateway.profile", "gateway.turn", "gateway.metrics")),
     "gateway.realtime_door": Room(3, RULES),  # who may come in by /v1/realtime, before the upgrade
