@@ -33,6 +33,7 @@ from gateway.events import (
     ClientEvent,
     CommitInput,
     DeleteItem,
+    Endpointing,
     ErrorRaised,
     Interrupted,
     ItemAdded,
@@ -157,8 +158,10 @@ class Conversation:
         output: Literal["audio", "text"] | None = None,
         allow_barge_in: bool | None = None,
         turn_detection: Literal["auto", "push_to_talk"] | None = None,
+        endpointing: Endpointing | None = None,
+        speed: float | None = None,
     ) -> SessionUpdated:
-        """Change settings from the next turn on (who ends an utterance: at once); returns those in force."""
+        """Change settings from the next turn on (when an utterance ends: at once); returns those in force."""
         event = UpdateSession(
             instructions=instructions,
             language=language,
@@ -166,6 +169,8 @@ class Conversation:
             output=output,
             allow_barge_in=allow_barge_in,
             turn_detection=turn_detection,
+            endpointing=endpointing,
+            speed=speed,
         )
         return await self._request(event, SessionUpdated)
 

@@ -149,6 +149,23 @@ async def spoken(talk: Talk) -> Sdk:
     return (await talk.until("response.done")).response
 
 
+async def telephone(talk: Talk) -> Sdk:
+    """G.711 both ways, spoken fast; nobody says anything, and is asked for it."""
+    hears = {"format": {"type": "audio/pcmu"}, "turn_detection": {"type": "server_vad", "idle_timeout_ms": 1000, "threshold": 0.6}}
+    speaks = {"format": {"type": "audio/pcma"}, "speed": 1.5}
+    await talk.connection.session.update(session={"type": "realtime", "audio": {"input": hears, "output": speaks}})
+    shown = (await talk.until("session.updated")).session.audio
+    assert (shown.input.format.type, shown.output.format.type, shown.output.speed) == ("audio/pcmu", "audio/pcma", 1.5), shown
+    assert shown.input.turn_detection.idle_timeout_ms == 1000, shown
+    await talk.ask("Hello")
+    await talk.until("response.done")
+    talk.text = ""
+    timeout = await talk.until("input_audio_buffer.timeout_triggered")
+    committed = await talk.until("input_audio_buffer.committed")
+    assert committed.item_id == timeout.item_id, committed
+    return (await talk.until("response.done")).response
+
+
 async def fault(talk: Talk) -> Sdk:
     await talk.connection.response.cancel(event_id="mine")
     error = await talk.until("error")
@@ -167,7 +184,7 @@ async def bound(client: Sdk, base_url: str) -> Sdk:
 
 async def main(base_url: str, key: str) -> None:
     client = AsyncOpenAI(api_key=key, base_url=base_url, websocket_base_url=base_url.replace("http", "ws", 1))
-    for scenario in (spoken,) if WAVS else (text, secret, audio, tool, cancel, out_of_band, fault):
+    for scenario in (spoken, telephone) if WAVS else (text, secret, audio, tool, cancel, out_of_band, fault):
         sdk = await bound(client, base_url) if scenario is secret else client
         async with sdk.realtime.connect(model="gpt-realtime") as connection:
             talk = Talk(connection)

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from engine.fake import hum
+from engine.fake import hum, speech_ms
 from tests.protocol.order_rules import OrderRules
 from tests.running import Running, gateway
 
@@ -129,6 +129,15 @@ def check_spoken(outcome: Outcome) -> None:
     assert 0 < of("conversation.item.truncated")[0]["audio_end_ms"] < 6000
 
 
+def check_telephone(outcome: Outcome) -> None:
+    """A spoken reply, and another one to the silence behind it."""
+    check_order(outcome)
+    assert not outcome["faults"]
+    assert (outcome["status"], outcome["text"]) == ("completed", "Yes.")
+    replies_ms = speech_ms(TOLD["audio"]) + speech_ms("Yes.")
+    assert outcome["n_audio_bytes"] == pytest.approx(replies_ms / 1.5 * 8, rel=0.1), "bytes of G.711 at one and a half times the speed"
+
+
 def check_conversations(found: dict[str, Outcome]) -> None:
     """What every client must have come to."""
     for scenario, outcome in found.items():
@@ -198,6 +207,8 @@ def test_a_spoken_question_its_answer_talked_over_and_the_answer_to_that(
             found = node_client(client, "openai", str(listening.port), "secret", *wavs)
         case _:
             found = node_client(client, "@openai/agents-realtime", url, "secret", *wavs)
+    if client == "openai_py.py":
+        check_telephone(found["telephone"])
     outcome = found["spoken"]
     assert not outcome["faults"]
     assert not outcome.get("demoted")
