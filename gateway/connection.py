@@ -172,7 +172,19 @@ class Connection:
             for event in await self._receive(session):
                 if self._capture is not None:
                     self._capture.received(event)
-                session.receive(event)
+                if isinstance(event, AppendAudio) and session.decoding.is_remote:
+                    await self._hear(session, event)
+                else:
+                    session.receive(event)
+
+    async def _hear(self, session: Session, event: AppendAudio) -> None:
+        """Speech that has to be decoded first; what comes behind it waits in the socket."""
+        try:
+            samples = await session.decoding.decoded(event)
+        except ClientError as error:
+            session.outbox.put(error_frame(error, event.id))
+        else:
+            session.receive(samples)
 
     async def _receive(self, session: Session | None = None) -> list[ClientEvent]:
         """The next message's events; none where it was refused with an `error`."""

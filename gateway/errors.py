@@ -119,6 +119,12 @@ class UnsupportedCodec(ClientError):
     code = "unsupported_codec"
 
 
+class AudioRefused(ClientError):
+    """Audio on which its decoder fails again and again; no more of it is taken."""
+
+    code = "audio_refused"
+
+
 class InputEmpty(ClientError):
     """A commit without speech before it."""
 

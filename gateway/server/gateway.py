@@ -14,6 +14,7 @@ from starlette.middleware import Middleware
 from engine.api import EngineSetupError
 from engine.audio_codecs.encoders import EncodingRoom
 from engine.build import Engines
+from engine.decoding import DecodingRoom
 from engine.observer import Observable
 from gateway.admission import Admission
 from gateway.config import Settings
@@ -52,6 +53,8 @@ class Gateway:
         self.admission = Admission(settings.session.max_sessions, None if row is None else row.places)
         self.encoding = EncodingRoom()
         quota = Quota(settings.keys)
+        has_opus = engines.ears is not None and "opus" in self.encoding.rates()
+        self.decoding = DecodingRoom() if has_opus else None
         self.watching = Watching(settings, self.metrics, time.monotonic)
         self.parts = Parts(
             model=engines.model,
@@ -63,6 +66,7 @@ class Gateway:
             ears=engines.ears,
             encoding=self.encoding,
             quota=quota,
+            decoding=self.decoding,
             pressure=Pressure(settings.shedding),
             watchers=(KeyWatch(quota), *self.watching.watchers),
             moderator=self.watching.moderator,
@@ -85,7 +89,7 @@ class Gateway:
         Raises `EngineSetupError`.
         """
         with contextlib.closing(self.encoding):  # after the last turn
-            async with self.watching.running(), self.engines.running(), asyncio.TaskGroup() as tasks:
+            async with self.watching.running(), self.engines.running(), _running(self.decoding), asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.sessions.run(), name="sessions")
                 await self.sessions.started.wait()
                 self.metrics.foresee_voices(voice.engine for voice in self.engines.voices.voices())
@@ -152,3 +156,16 @@ def _shared_store(parts: Parts) -> SessionStore | None:
         return RedisStore(session.store_url, session.store_prefix, session.resume_s, parts.metrics.process.store, parts.now)
     except ValueError as error:  # without its message: the address may hold a password
         raise EngineSetupError("session.store_url is not an address; expected one like redis://:PASSWORD@HOST:6379/0") from error
+
+
+@contextlib.asynccontextmanager
+async def _running(decoding: DecodingRoom | None) -> AsyncIterator[None]:
+    """The decoders' process, where clients may send opus; closed after the last session. Raises `EngineSetupError`."""
+    if decoding is None:
+        yield
+        return
+    await decoding.start()
+    try:
+        yield
+    finally:
+        await decoding.close()

@@ -32,6 +32,7 @@ from gateway.events import (
     UpdateSession,
 )
 from gateway.listener import Listener, Utterance
+from gateway.session.decoding import Decoding
 from gateway.session.drafts import Drafts
 from gateway.session.frames import error_frame
 from gateway.session.idling import Idling
@@ -67,6 +68,7 @@ class Listening:
         self._listening = parts.metrics.listening
         self._is_pushed = start.turn_detection == "push_to_talk"
         self.audio_in = None if parts.ears is None else start.audio_in or AudioIn()
+        self.decoding = Decoding(parts.decoding, parts.metrics.listening)
         self._listener = self._make_listener(start, parts)
         if self._listener is not None and start.language is not None:
             self._listener.language = _primary(start.language)
@@ -97,6 +99,7 @@ class Listening:
             self._stop_timer()
             self.idling.pause()
             self.drafts.drop()
+            self.decoding.close()
 
     def receive(self, event: AppendAudio | CommitInput | ClearInput | Mute) -> None:
         """Act on a client's event. Raises `InputEmpty`, and `NotAvailable` where nobody listens."""
@@ -120,10 +123,11 @@ class Listening:
         listener = self._listener
         if listener is not None and wish.audio_in is not None:
             try:
-                listener.hear_as(wish.audio_in)
+                listener.hear_as(self.decoding.heard_as(wish.audio_in))
             except (EngineSetupError, ValueError) as error:
                 raise UnsupportedCodec(f"audio_in {wish.audio_in.codec!r} at {wish.audio_in.rate_hz} Hz is not available here.") from error
             self.audio_in = wish.audio_in
+            self.decoding.begin(wish.audio_in)
         self._is_pushed = self._session.profile.turn_detection == "push_to_talk"
         if listener is None:
             return
@@ -242,9 +246,12 @@ class Listening:
             return None
         session_id, mode = self._session.session_id, start.turn_detection
         try:
-            return Listener(session_id, self.audio_in, mode, parts.settings, parts.ears, self._listening, parts.now, self)
+            heard = self.decoding.heard_as(self.audio_in)
+            listener = Listener(session_id, heard, mode, parts.settings, parts.ears, self._listening, parts.now, self)
         except EngineSetupError as error:
             raise UnsupportedCodec(f"audio_in.codec {self.audio_in.codec!r} is not available here; its library is missing.") from error
+        self.decoding.begin(self.audio_in)
+        return listener
 
     def _judge(self, text: str, *, is_final: bool) -> None:
         """Whether the words stop the reply that is on its way."""

@@ -48,6 +48,7 @@ from gateway.profile import Profile
 from gateway.session.answered import Answered
 from gateway.session.attachment import Attachment
 from gateway.session.conversation import Conversation
+from gateway.session.decoding import Decoding
 from gateway.session.frames import error_frame
 from gateway.session.items import Bounds
 from gateway.session.listening import Listening
@@ -99,6 +100,11 @@ class Session:
     def audio_in(self) -> AudioIn | None:
         """What is taken from the client's microphone; None where nobody listens."""
         return self._listening.audio_in
+
+    @property
+    def decoding(self) -> Decoding:
+        """What a client's compressed speech goes through before `receive`."""
+        return self._listening.decoding
 
     @property
     def is_busy(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct, field
 
 from engine.api import Ears, Kept, LanguageModel, Message, Synthesizer, ToolCall
+from engine.decoding import DecodingRoom
 from gateway.config import Settings
 from gateway.events import AudioOut
 from gateway.metrics import InputKind, Metrics
@@ -24,8 +25,8 @@ Progress = Literal["first_sent", "tools_returned", "reply_sent"]
 class Parts(Struct, frozen=True, kw_only=True):
     """What every turn of this process works with; `now` is the loop's clock in seconds, `rules` what marks the model may write.
 
-    `ears` None: this gateway takes no audio in. `encoding` None: it gives out pcm16 only. `watchers`: who is told what turns come to.
-    `moderator`: who judges words before they are heard.
+    `ears` None: this gateway takes no audio in. `encoding` None: it gives out pcm16 only. `decoding` None: opus is decoded in this process.
+    `watchers`: who is told what turns come to. `moderator`: who judges words before they are heard.
     """
 
     model: LanguageModel
@@ -39,6 +40,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     encoding: Encoding | None = None
     pace: VoicePace = field(default_factory=VoicePace)
     quota: Quota = field(default_factory=Quota)
+    decoding: DecodingRoom | None = None
     pressure: Pressure = field(default_factory=Pressure)
     watchers: tuple[TurnWatcher, ...] = ()
     moderator: Any = None  # Any: a Moderator, which is built upon this file

@@ -102,7 +102,9 @@ ROOMS: dict[str, Room] = {
     "gateway.speaker": Room(2, (*RULES, "engine.api", "engine.audio", "engine.audio_codecs", "gateway.metrics")),
     "gateway.voice_watch": Room(2, ("engine.api", "gateway.metrics")),  # counts what voices go through
     "gateway.key_watch": Room(2, ("gateway.quota", "gateway.turn")),  # books what turns came to
-    "gateway.turn": Room(2, (*RULES, "engine.api", "engine.audio", "gateway.speaker", "gateway.metrics", "gateway.outbox")),
+    "gateway.turn": Room(
+        2, (*RULES, "engine.api", "engine.audio", "engine.decoding", "gateway.speaker", "gateway.metrics", "gateway.outbox")
+    ),
     "gateway.outbox": Room(2, ("gateway.metrics",)),
     # owns the sessions' tasks, so that one that crashes ends alone
     "gateway.session_store": Room(2, ("gateway.session", "gateway.auth")),
@@ -113,6 +115,7 @@ ROOMS: dict[str, Room] = {
         (
             *RULES,
             "gateway.profile",
+            "engine.decoding",
             "engine.api",
             "engine.warm_up",  # reads a conversation's prompt ahead, as the heartbeat does a persona's
             "gateway.listener",
@@ -161,6 +164,7 @@ ROOMS: dict[str, Room] = {
             "gateway.watching",
             "engine.build",
             "engine.audio_codecs",  # the threads that encode for clients
+            "engine.decoding",  # and the process that decodes for them
         ),
     ),
     "gateway.client": Room(3, ("gateway.codecs.native", "engine.audio_codecs")),  # how long an MP3 frame sounds
@@ -210,6 +214,7 @@ ROOMS: dict[str, Room] = {
         2, ("engine.audio", "engine.inherited", "engine.retry_after", "engine.worker", "engine.vllm_args", "engine.convert_gguf")
     ),
     "engine.retry_after": Room(1),  # a header that all HTTP services send alike
+    "engine.decoding": Room(2, ("engine.audio_codecs", "engine.worker")),  # clients' compressed audio, in a process of its own
     "engine.tts": Room(2, ("engine.audio", "engine.retry_after", "engine.audio_codecs", "engine.worker")),
     "engine.mel": Room(1),  # the features of Whisper and of smart-turn
     "engine.onnx": Room(2),  # how a session is opened on few cores
