@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 from engine.api import EngineError, Generation
 from engine.fake import Fault, Script, ScriptedModel, tokenize
-from gateway.events import DeleteItem, SendText, StartSession, TurnDone
+from engine.fake.model import CACHE_BLOCK_TOKENS
+from gateway.events import Cancel, DeleteItem, SegmentDecided, SendText, StartSession, Tool, ToolCalled, ToolResult, TurnDone
+from tests.doubles.answering import AnsweringModel
 from tests.session.stage import Stage, stage
 
 PERSONA = "You are an old sea captain who answers in short sentences. " * 4
@@ -165,3 +168,29 @@ async def test_what_was_deleted_while_it_was_summed_up_is_not_in_the_summary() -
         await asyncio.sleep(20)
         assert trims(scene, "dropped") == 1
         assert not scene.session.history.earlier
+
+
+async def test_over_ten_turns_with_tools_and_interruptions_only_new_words_are_read() -> None:
+    said = ["Hello", "How is the weather?", "Tell me at length", "Hello again", "weather, please", "Look silently", "Tell me at length",
+            "Hello there", "and the weather?", "Bye now"]  # fmt: skip
+    model = AnsweringModel(ttft_ms=20, itl_ms=5)
+    start = StartSession(output="text", instructions=PERSONA, tools=(Tool(name="get_weather"), Tool(name="get_time")))
+    async with stage(model=model, start=start) as scene:
+        for number, text in enumerate(said, 1):
+            scene.send(SendText(text=text))
+            if "at length" in text:
+                await scene.until(SegmentDecided, turn=number)
+                scene.send(Cancel())
+            elif "weather" in text or "silently" in text:
+                call = await scene.until(ToolCalled, turn=number)
+                scene.send(ToolResult(call_id=call.call_id, output="sunny, light wind"))
+            await scene.until(TurnDone, n=number)
+        assert [done.status for done in scene.of(TurnDone)].count("interrupted") == 2
+        asked = list(zip(model.requests, model.usages, strict=True))
+        assert len(asked) == 14, "ten turns, four of them with a second request behind their tools"
+        for (before, _), (request, usage) in pairwise(asked):
+            known = len(before.prompt.ids) // CACHE_BLOCK_TOKENS * CACHE_BLOCK_TOKENS
+            assert usage.cached_tokens >= known, "whatever the request before has read is found"
+            assert request.prompt.reused >= len(before.prompt.ids), "by its ids, which need not come out of its text again"
+            new = sum(len(tokenize(message.text)) for message in request.prompt.messages[len(before.prompt.messages) :])
+            assert usage.prompt_tokens - usage.cached_tokens <= new + 3 * CACHE_BLOCK_TOKENS
