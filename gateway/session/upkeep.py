@@ -1,7 +1,8 @@
 """What is done for a conversation between its turns, so that its next one need not wait for it.
 
 The oldest part of a history that has outgrown its budget is left out, summed up first where that is wanted; and the prompt is read into the
-engine's cache. All of it stands behind everyone's replies, and a turn that begins ends a summary: the next pause has time for another.
+engine's cache. All of it stands behind everyone's replies, and a turn that begins ends it: what was read so far it finds in the cache,
+and the next pause has time for another summary.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Upkeep:
         self._warming = Warming(parts, lambda: session.plan(session.profile))
         self._tasks: asyncio.TaskGroup | None = None
         self._summing: asyncio.Task[None] | None = None
+        self._working: asyncio.Task[None] | None = None  # the latest; others are over or about to be
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -53,23 +55,23 @@ class Upkeep:
         """Put the conversation into the engine's prefix cache, if nothing was asked for a while."""
         if self._tasks is not None and self._warming.is_cold:
             self._warming.touch()
-            self._tasks.create_task(self._warming.run(), name=f"{self._session.session_id} warm-up")
+            self._working = self._tasks.create_task(self._warming.run(), name=f"{self._session.session_id} warm-up")
 
     def turn_began(self) -> None:
-        """A request is on its way."""
+        """A request is on its way; what was read ahead so far it finds."""
         self._warming.touch()
-        if self._summing is not None:
-            self._summing.cancel()
+        if self._working is not None:
+            self._working.cancel()
 
     def turn_ended(self, *, was_cut: bool) -> None:
         """The conversation rests, unless another turn is on its way. `was_cut`: to what was heard, so its prompt is another one now."""
         if was_cut:
             self._warming.cool()
-        if self._session.state is not State.LISTENING or self._tasks is None:
+        if self._session.state is not State.LISTENING or self._tasks is None or self._is_summing:
             return
         outgrown = self._outgrown()
         if outgrown and self._parts.settings.history.summarize:
-            self._summing = self._tasks.create_task(self._sum_up(outgrown), name=f"{self._session.session_id} summary")
+            self._working = self._summing = self._tasks.create_task(self._sum_up(outgrown), name=f"{self._session.session_id} summary")
         elif outgrown:
             self._leave_out(outgrown, None)
         if outgrown or (was_cut and self._is_spoken):
@@ -88,6 +90,10 @@ class Upkeep:
         self._parts.metrics.prompts.trims.labels("dropped" if summary is None else "summarized").inc()
         self._warming.cool()
 
+    @property
+    def _is_summing(self) -> bool:
+        return self._summing is not None and not self._summing.done()
+
     async def _sum_up(self, outgrown: Sequence[Item]) -> None:
         """Leave the items out with a summary, or without where that fails. A cancel aborts the request and leaves all as it is."""
         request_id = f"{self._session.session_id}-summary"
@@ -99,7 +105,6 @@ class Upkeep:
             log.info("no summary", extra={"session_id": self._session.session_id, "detail": str(error) or "too late"})
         finally:
             self._parts.model.cancel(request_id)
-            self._summing = None
         self._leave_out(outgrown, summary)
         self.warm_up()
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 from engine.api import EngineError, Generation
 from engine.fake import Fault, Script, ScriptedModel, tokenize
 from engine.fake.model import CACHE_BLOCK_TOKENS
-from gateway.events import Cancel, DeleteItem, SegmentDecided, SendText, StartSession, Tool, ToolCalled, ToolResult, TurnDone
+from gateway.events import Cancel, DeleteItem, RequestReply, SegmentDecided, SendText, StartSession, Tool, ToolCalled, ToolResult, TurnDone
 from tests.doubles.answering import AnsweringModel
 from tests.session.stage import Stage, stage
 
@@ -134,6 +134,29 @@ async def test_a_turn_that_begins_ends_the_summary_and_the_next_pause_tries_agai
         await converse(scene, 1, pause_s=20, first=number + 1)
         assert trims(scene, "summarized") == 1
         assert len(asked_for_summary(scene)) >= 3
+
+
+async def test_a_turn_that_begins_ends_what_is_read_ahead_for_it() -> None:
+    model = ScriptedModel([REPLY], ttft_ms=2000, itl_ms=1)
+    async with stage(model=model, settings=TIGHT, start=START) as scene:
+        await converse(scene, 10, pause_s=0.1)
+        assert trims(scene, "dropped") >= 1
+        assert any("-warm" in request_id for request_id in model.abandoned)
+        assert {done.status for done in scene.of(TurnDone)} == {"completed"}
+
+
+async def test_replies_beside_the_conversation_start_no_second_summary() -> None:
+    model = Summarizer(Script(tokens=tokenize(SUMMARY), ttft_ms=5000))
+    async with stage(model=model, settings=SUMMED, start=START) as scene:
+        number = 0
+        while not asked_for_summary(scene):
+            await converse(scene, 1, pause_s=0, first=number)
+            number += 1
+        scene.send(RequestReply(conversation="none"))
+        scene.send(RequestReply(conversation="none"))
+        await asyncio.sleep(30)
+        assert trims(scene, "summarized") == 1
+        assert trims(scene, "dropped") == 0
 
 
 async def test_a_conversation_that_never_pauses_still_stays_within_its_budget() -> None:
