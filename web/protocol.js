@@ -40,7 +40,7 @@ export const SERVER_EVENTS = freeze({
   "turn.started": "ref? turn item_id? reply_id? after? conversation? output? audio_out? metadata?",
   "text.delta": "ref? turn text tokens",
   "segment": "ref? turn index text cut emotion? at_ms?",
-  "segment.audio": "ref? turn index voice spoken words?",
+  "segment.audio": "ref? turn index voice spoken words? generated?",
   "audio": "ref? turn index pts_ms data at_ms?",
   "segment.done": "ref? turn index audio_ms status",
   "playout.pause": "ref? turn",

@@ -25,7 +25,7 @@ from gateway.config.tree import (
     SpeechSettings,
     TurnSettings,
 )
-from gateway.config.watching import CaptureSettings, ModerationSettings, TracingSettings, UsageSettings
+from gateway.config.watching import CaptureSettings, LabelSettings, ModerationSettings, TracingSettings, UsageSettings
 
 __all__ = [
     "LOOPBACK",
@@ -36,6 +36,7 @@ __all__ = [
     "EndpointingSettings",
     "HearingSettings",
     "KeySettings",
+    "LabelSettings",
     "LogSettings",
     "MetricsSettings",
     "ModerationSettings",

@@ -15,7 +15,7 @@ from engine.settings import (
     LlmSettings,
     TtsSettings,
 )
-from gateway.config.watching import CaptureSettings, ModerationSettings, TracingSettings, UsageSettings
+from gateway.config.watching import CaptureSettings, LabelSettings, ModerationSettings, TracingSettings, UsageSettings
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Positive = Annotated[float, Meta(gt=0)]
@@ -268,6 +268,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     capture: CaptureSettings = CaptureSettings()
     usage: UsageSettings = UsageSettings()
     moderation: ModerationSettings = ModerationSettings()
+    label: LabelSettings = LabelSettings()
     personas: dict[str, Persona] = {}
     keys: dict[str, KeySettings] = {}
     backends: dict[str, BackendSettings] = {}

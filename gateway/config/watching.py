@@ -44,3 +44,17 @@ class ModerationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     deadline_ms: Annotated[int, Meta(ge=10, le=5000)] = 300
     on_failure: Literal["allow", "refuse"] = "refuse"
     phrase: str = ""
+
+
+class LabelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How generated speech says that it is generated. `notice`: a sentence for each language."""
+
+    notice: dict[str, str] = {}
+    marker: bool = False
+
+    def notice_in(self, language: str) -> str:
+        """The notice for a session of this language; the first one where there is none for it, "" where there are none."""
+        wanted = language.partition("-")[0].lower()
+        return next(
+            (text for tag, text in self.notice.items() if tag.partition("-")[0].lower() == wanted), next(iter(self.notice.values()), "")
+        )

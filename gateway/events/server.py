@@ -172,13 +172,14 @@ class SegmentDecided(ServerEvent, frozen=True, kw_only=True, tag="segment"):
 
 
 class SegmentAudio(ServerEvent, frozen=True, kw_only=True, tag="segment.audio"):
-    """Which voice speaks the segment, and the text it was given; before its first audio frame."""
+    """Which voice speaks the segment, and the text it was given; before its first audio frame. `generated`: no person speaks."""
 
     turn: int
     index: int
     voice: str
     spoken: str
     words: tuple[Word, ...] | None = None
+    generated: bool | None = None
 
 
 class AudioFrame(ServerEvent, frozen=True, kw_only=True, tag="audio"):

@@ -33,6 +33,8 @@ from gateway.workers import Row
 _PACKAGE = Path(__file__).parents[1]
 WEB = next(folder for folder in (_PACKAGE / "web", _PACKAGE.parent / "web") if folder.is_dir())  # in the wheel, in a checkout
 
+MARKER = ((b"x-generated-content", b"audio"),)  # what is heard here was not said by a person
+
 
 class Doors:
     """Everything that a client can ask of this process."""
@@ -111,7 +113,7 @@ class Doors:
                 self.metrics.connections.dec()
 
     async def _serve(self, socket: WebSocket, subprotocol: str | None, codec: Codec, rights: auth.Rights) -> None:
-        await socket.accept(subprotocol)
+        await socket.accept(subprotocol, MARKER if self.settings.label.marker else None)
         await Connection(
             socket,
             codec,

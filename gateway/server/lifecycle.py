@@ -131,7 +131,8 @@ def _engine_settings(settings: Settings) -> EngineSettings:
     """With the configured phrases as the voices will be asked for them."""
     engines = settings.engine_settings()
     languages = {settings.language, *(persona.language for persona in settings.personas.values() if persona.language)}
-    spoken = spoken_phrases(settings.tts.phrases, sorted(languages), rules_from(settings.speech), settings.speech.early_first_segment)
+    phrases = (*settings.tts.phrases, *settings.label.notice.values())
+    spoken = spoken_phrases(phrases, sorted(languages), rules_from(settings.speech), settings.speech.early_first_segment)
     return structs.replace(engines, tts=structs.replace(engines.tts, phrases=spoken))
 
 

@@ -48,6 +48,7 @@ class Conversation:
         self._calls = Calls()
         self._replies: OrderedDict[str, Turn] = OrderedDict()
         self._newest_turn = 0
+        self.is_labelled = False  # whether the listener has been told that nobody but a machine speaks
 
     def seed(self, earlier: tuple[HistoryItem, ...]) -> None:
         """Messages that the client brings along. Raises `TextEmpty`, `TextTooLong`, `NotPermitted`."""
@@ -164,6 +165,7 @@ class Conversation:
         """Set what the turn's items came to: its raw text up to `raw_end`, less reasoning."""
         if not turn.plan.has_floor:
             return
+        self.is_labelled = self.is_labelled or (bool(turn.plan.notice) and turn.is_heard)
         may_vanish = is_final and not (self._keeps_silent and turn.raw_text().strip())
         for item_id, text in self._cut(turn, raw_end):
             self.history.settle_reply(item_id, text, is_final=may_vanish)

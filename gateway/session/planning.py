@@ -50,6 +50,9 @@ def planned(session: Session, parts: Parts, profile: Profile, given: tuple[ItemI
         tool_flow=profile.tool_flow,
         kept=conversation.history.kept,
         has_floor=has_floor,
+        notice=settings.label.notice_in(profile.language)
+        if has_floor and profile.output == "audio" and not conversation.is_labelled
+        else "",
         cache_salt=profile.rights.cache_salt,
         caller=Caller(
             key=profile.rights.account,

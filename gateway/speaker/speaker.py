@@ -36,7 +36,7 @@ log = logging.getLogger("stretto.speaker")
 class SpeakerSettings(Struct, frozen=True, kw_only=True):
     """How one turn is spoken: by `voice`, while the text is in its language. `lead_ms`: audio ahead of the listener, at most.
 
-    `speed`: factor on the voice's own rate.
+    `speed`: factor on the voice's own rate. `is_marked`: its sound is told to be generated.
     """
 
     turn: int
@@ -48,6 +48,7 @@ class SpeakerSettings(Struct, frozen=True, kw_only=True):
     first_chunk_s: float
     stall_s: float
     debug_stamps: bool
+    is_marked: bool = False
 
 
 class Speaker:
@@ -280,7 +281,10 @@ class Speaker:
     def _announce(self, track: Track, voice: str) -> None:
         words = tuple(Word(start_ms=w.start_ms, end_ms=w.end_ms, start=w.start, end=w.end) for w in track.words) or None
         spoken = track.segment.spoken.text
-        self._put(SegmentAudio(turn=self._settings.turn, index=track.segment.index, voice=voice, spoken=spoken, words=words))
+        mark = self._settings.is_marked or None
+        self._put(
+            SegmentAudio(turn=self._settings.turn, index=track.segment.index, voice=voice, spoken=spoken, words=words, generated=mark)
+        )
 
     async def _due(self) -> None:
         waits_since = self._now()

@@ -68,6 +68,11 @@ class Asking:
             messages = (*messages, asked, *answers)
             self._on_returned()
 
+    def begin_with(self, text: str) -> Delta:
+        """The reply begins with words of ours; no word of the model yet."""
+        self._deltas.append(Delta(text=text))
+        return self._deltas[-1]
+
     def say(self, text: str) -> None:
         """Take the text as if the model had written it."""
         self._take(Delta(text=text))

@@ -51,7 +51,7 @@ class Plan(Struct, frozen=True, kw_only=True):
 
     `has_floor` False: an out-of-band reply beside the conversation. `lead_ms`: audio ahead of the listener, at most. `heard_wait_s`: how
     long a stopped turn waits for the client's last word. `started_s`: the commit, or the end of speech, on the loop's clock; None is now.
-    `draft`: which draft of its session this is, 0 for none.
+    `draft`: which draft of its session this is, 0 for none. `notice`: said in front of the reply.
     """
 
     number: int
@@ -77,6 +77,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     draft: int = 0
     cache_salt: str | None = None
     caller: Caller = Caller()
+    notice: str = ""
 
 
 class SentCall(Struct, frozen=True, kw_only=True):

@@ -244,6 +244,8 @@ class Turn:
                 tasks.create_task(self._speaker.play(), name=f"{name} play")
 
     async def _generate(self) -> None:
+        if self.plan.notice:
+            self._wording.feed(self._asking.begin_with(self.plan.notice + "\n"))
         if self.plan.say is None:
             await self._asking.run()
         else:
@@ -354,6 +356,7 @@ class Turn:
             first_chunk_s=settings.turn.first_chunk_s,
             stall_s=settings.session.slow_reader_s,
             debug_stamps=settings.server.debug_stamps,
+            is_marked=settings.label.marker,
         )
         return Speaker(
             speaking,

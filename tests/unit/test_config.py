@@ -21,6 +21,7 @@ FREE = (
     "llm.extra",
     "tts.servers",
     "speech.emotion_words",
+    "label.notice",
 )  # tables of the operator's own names
 
 
