@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import structs
 
 from engine.api import Kept, Message
 from gateway.errors import DuplicateItem, UnknownItem
 from gateway.history.budget import Budget, n_to_leave_out
 from gateway.history.items import Item
-from gateway.history.prompt import estimate_tokens, prompt_messages
+from gateway.history.prompt import estimate_tokens, estimated_tokens, prompt_messages
 
+DEAREST = 8.0  # a byte-level tokenizer takes up to three tokens for a character that is estimated at a third of one
 MAX_ITEMS = 4096  # a conversation of days; far more than any context holds
 
 
@@ -22,6 +22,7 @@ class History:
 
     def __init__(self) -> None:
         self._items: list[Item] = []
+        self._dearness = 1.0  # real tokens over estimated ones, at least 1: the estimate is on the safe side for most scripts
         self.earlier = ""  # told in front of the items, for those that were left out
         self.n_changes = 0  # counts up, so that whoever saves it knows
         self.kept: Kept | None = None
@@ -89,8 +90,9 @@ class History:
     ) -> tuple[Message, ...]:
         """The prompt: instructions, then what the budget has room for; `trims`: what it has none for is left out from now on."""
         told, fixed = self._told(), self._fixed_tokens(instructions, tools)
-        if fixed + _tokens(told) > budget.tokens:
-            n_gone = n_to_leave_out(told, budget.tokens * budget.trim_to - fixed)
+        tokens = budget.tokens / self._dearness
+        if fixed + _tokens(told) > tokens:
+            n_gone = n_to_leave_out(told, tokens * budget.trim_to - fixed)
             if trims:
                 self.leave_out(told[:n_gone])
             told = told[n_gone:]
@@ -99,9 +101,17 @@ class History:
     def outgrown(self, instructions: str, budget: Budget, tools: Sequence[dict[str, Any]] = ()) -> list[Item]:  # Any: JSON schema
         """What should be left out before the next turn: the oldest items, in one big step; none while there is room."""
         told, fixed = self._told(), self._fixed_tokens(instructions, tools)
-        if fixed + _tokens(told) <= budget.tokens * budget.trim_at:
+        tokens = budget.tokens / self._dearness
+        if fixed + _tokens(told) <= tokens * budget.trim_at:
             return []
-        return told[: n_to_leave_out(told, budget.tokens * budget.trim_to - fixed)]
+        return told[: n_to_leave_out(told, tokens * budget.trim_to - fixed)]
+
+    def learn(self, estimated_tokens: int, real_tokens: int, *, is_too_long: bool) -> None:
+        """What a prompt came to. Scripts that take more tokens than estimated (Thai, emoji) count for what they take from then on."""
+        if is_too_long:
+            self._dearness = min(DEAREST, 2 * self._dearness)
+        elif real_tokens:
+            self._dearness = min(DEAREST, max(1.0, real_tokens / estimated_tokens))
 
     def beginning(self, instructions: str, items: Sequence[Item]) -> tuple[Message, ...]:
         """The prompt up to the last of `items`, which are the oldest that are told."""
@@ -119,8 +129,8 @@ class History:
         return [item for item in self._items if not item.is_open and not item.is_left_out]
 
     def _fixed_tokens(self, instructions: str, tools: Sequence[dict[str, Any]]) -> int:  # Any: as above
-        described = msgspec.json.encode(tools).decode() if tools else ""
-        return sum(estimate_tokens(text) for text in (instructions, described, self.earlier) if text)
+        fixed = (Message(role="system", text=text) for text in (instructions, self.earlier) if text)
+        return estimated_tokens(fixed, tools)
 
     def _prompt(self, instructions: str, items: Sequence[Item]) -> tuple[Message, ...]:
         head = [Message(role="system", text=instructions)] if instructions else []

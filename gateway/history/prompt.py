@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
+import msgspec
 from msgspec import structs
 
 from engine.api import Message, ToolCall
@@ -50,6 +52,12 @@ def estimate_tokens(text: str) -> int:
     """Tokens of a message, on the safe side, without a tokenizer."""
     n_wide = 0 if text.isascii() else sum(1 for char in text if ord(char) >= _WIDE_FROM)
     return n_wide + (len(text) - n_wide + 2) // 3 + MESSAGE_OVERHEAD_TOKENS
+
+
+def estimated_tokens(messages: Iterable[Message], tools: Sequence[dict[str, Any]] = ()) -> int:  # Any: JSON schema
+    """Tokens of a whole prompt, as `estimate_tokens`."""
+    described = msgspec.json.encode(tools).decode() if tools else ""
+    return sum(estimate_tokens(message.text) for message in messages) + (estimate_tokens(described) if described else 0)
 
 
 def without_reasoning(raw: str, *, starts_inside: bool = False) -> str:

@@ -26,7 +26,7 @@ from gateway.events import (
     ToolResult,
     TruncateItem,
 )
-from gateway.history import Budget, History, Item, prompt_messages, without_reasoning
+from gateway.history import Budget, History, Item, estimated_tokens, prompt_messages, without_reasoning
 from gateway.profile import Profile
 from gateway.session.calls import Calls
 from gateway.session.items import Bounds, caption, checked_text, context_from, item_from, new_item_id, shown
@@ -171,6 +171,8 @@ class Conversation:
             self.history.settle_reply(item_id, text, is_final=may_vanish)
         if turn.number == self._newest_turn and (kept := turn.kept_ids(raw_end)) is not None:
             self.history.kept = kept
+        if is_final and turn.plan.say is None:
+            self.history.learn(estimated_tokens(turn.plan.messages, turn.plan.tools), turn.n_read, is_too_long=turn.is_too_long)
 
     def as_if_ended(self, live: Iterable[Turn]) -> list[Item]:
         """The items as they would stand if all replies under way ended now: cut to what was heard, silent ones left out."""

@@ -11,7 +11,20 @@ from contextlib import aclosing
 
 from msgspec import structs
 
-from engine.api import Delta, EngineError, EngineStalled, FinishReason, Generation, Kept, Message, Prompt, Sampling, ToolCall, Usage
+from engine.api import (
+    ContextTooLong,
+    Delta,
+    EngineError,
+    EngineStalled,
+    FinishReason,
+    Generation,
+    Kept,
+    Message,
+    Prompt,
+    Sampling,
+    ToolCall,
+    Usage,
+)
 from gateway.errors import ToolTimedOut
 from gateway.pacing import put_off
 from gateway.turn.gate import Gate
@@ -39,6 +52,8 @@ class Asking:
         self.request_id = request_id
         self._plan, self._parts, self._gate = plan, parts, gate
         self._on_delta, self._on_calls, self._on_returned = on_delta, on_calls, on_returned
+        self.n_read = 0  # real tokens of the turn's first prompt; 0 while nobody has said
+        self.is_too_long = False  # the prompt, for the model's context
         self._prompt: Prompt | None = None
         self._deltas: list[Delta] = []
         self._round_from = 0  # index of the current round's first delta
@@ -150,6 +165,9 @@ class Asking:
                             deadline.reschedule(later)
                         self._take(delta)
                         calls.extend(delta.tool_calls if tools else ())
+        except ContextTooLong:
+            self.is_too_long = True
+            raise
         except TimeoutError as error:
             raise EngineStalled(f"no text for {wait_s} s") from error
         finally:
@@ -166,6 +184,7 @@ class Asking:
             self.finish = delta.finish
         if delta.usage is not None:
             self._using = delta.usage
+            self.n_read = self.n_read or delta.usage.prompt_tokens
         self._on_delta(delta)
 
     async def _wait_for_results(self) -> None:

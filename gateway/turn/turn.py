@@ -183,6 +183,16 @@ class Turn:
         """Caption text of the segments of which sound has left: what a microphone may pick up from the speaker."""
         return "" if self._speaker is None else "".join(t.segment.text for t in self._speaker.tracks if t.start_ms is not None)
 
+    @property
+    def n_read(self) -> int:
+        """Real tokens of its first prompt; 0 where nobody has said."""
+        return self._asking.n_read
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether it failed because its prompt did not fit into the model's context."""
+        return self._asking.is_too_long
+
     def raw_text(self) -> str:
         """Everything the model wrote."""
         return self._asking.raw_text()

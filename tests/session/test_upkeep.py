@@ -8,7 +8,20 @@ from itertools import pairwise
 from engine.api import EngineError, Generation
 from engine.fake import Fault, Script, ScriptedModel, tokenize
 from engine.fake.model import CACHE_BLOCK_TOKENS
-from gateway.events import Cancel, DeleteItem, RequestReply, SegmentDecided, SendText, StartSession, Tool, ToolCalled, ToolResult, TurnDone
+from gateway.events import (
+    Cancel,
+    DeleteItem,
+    ErrorRaised,
+    HistoryItem,
+    RequestReply,
+    SegmentDecided,
+    SendText,
+    StartSession,
+    Tool,
+    ToolCalled,
+    ToolResult,
+    TurnDone,
+)
 from tests.doubles.answering import AnsweringModel
 from tests.session.stage import Stage, stage
 
@@ -217,3 +230,15 @@ async def test_over_ten_turns_with_tools_and_interruptions_only_new_words_are_re
             assert request.prompt.reused >= len(before.prompt.ids), "by its ids, which need not come out of its text again"
             new = sum(len(tokenize(message.text)) for message in request.prompt.messages[len(before.prompt.messages) :])
             assert usage.prompt_tokens - usage.cached_tokens <= new + 3 * CACHE_BLOCK_TOKENS
+
+
+async def test_a_conversation_that_is_longer_than_it_looked_fails_once_and_goes_on() -> None:
+    """The estimate says that there is room, the model's context that there is none; the next turn has left out enough."""
+    start = StartSession(output="text", history=tuple(HistoryItem(role="user", text="\u00e9 " * 300) for _ in range(5)))
+    model = ScriptedModel(["Fine."], context_tokens=1500)
+    async with stage(model=model, settings={"session": {"context_tokens": 1200}}, start=start) as scene:
+        for number in range(4):
+            scene.send(SendText(text="Hello?"))
+            await scene.until(TurnDone, n=number + 1)
+        assert [done.status for done in scene.of(TurnDone)] == ["failed", "completed", "completed", "completed"]
+        assert [error.code for error in scene.of(ErrorRaised)] == ["context_too_long"]

@@ -9,7 +9,7 @@ import pytest
 from engine.api import FinishReason
 from gateway.errors import DuplicateItem, UnknownItem
 from gateway.events import Role
-from gateway.history import Budget, History, Item, estimate_tokens, without_reasoning
+from gateway.history import Budget, History, Item, estimate_tokens, estimated_tokens, without_reasoning
 from gateway.history.budget import n_to_leave_out
 from gateway.history.summary import asking, read, told
 
@@ -110,6 +110,18 @@ def test_a_start_between_a_call_and_its_late_result_is_passed_over() -> None:
     late = [*made, call, Item(item_id="q", text="word " * 30), result, Item(item_id="z", text="Well?")]
     soon = [*made, call, result, Item(item_id="q", text="word " * 30), Item(item_id="z", text="Well?")]
     assert (n_to_leave_out(soon, 90), n_to_leave_out(late, 90)) == (5, 6)
+
+
+def test_a_script_that_takes_more_tokens_than_estimated_is_trimmed_sooner() -> None:
+    thai = "\u0e2a\u0e27\u0e31\u0e2a\u0e14\u0e35\u0e0a\u0e32\u0e27\u0e42\u0e25\u0e01 " * 12
+    made, budget = history(*(thai for _ in range(8))), Budget(tokens=600)
+    everything = made.messages("Persona.", budget)
+    assert len(everything) == 9
+    made.learn(estimated_tokens(everything), 2 * estimated_tokens(everything), is_too_long=False)
+    assert made.outgrown("Persona.", budget)
+    assert len(made.messages("Persona.", budget)) < 6
+    made.learn(100, 60, is_too_long=False)
+    assert made.outgrown("Persona.", Budget(tokens=250)) == [], "an estimate on the safe side stays where it is"
 
 
 def test_the_oldest_part_is_told_before_it_is_needed() -> None:
