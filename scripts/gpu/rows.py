@@ -14,11 +14,11 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from engine import fake
 from engine.api import Generation, Kept, Message, Prompt, Sampling
 from gateway.bench.scenario import Plan, lines, start_s
 from gateway.speech.segmenter import DEFAULT as OPTIONS
 from gateway.speech.stream import SpeechStream
+from scripts.gpu.pace import heard_ms
 
 MAX_TOKENS = 120
 
@@ -142,7 +142,7 @@ async def talk(
             found.append(marks)
             kept = Kept(ids=prompt.ids + marks.ids, text=prompt.text + marks.text)
             messages.append(Message(role="assistant", text=marks.text))
-            await asyncio.sleep(fake.speech_ms(marks.text) / 1000 if plan.output == "audio" else 0)
+            await asyncio.sleep(heard_ms(marks.text) / 1000 if plan.output == "audio" else 0)
 
     async with asyncio.TaskGroup() as tasks:
         talkers = [tasks.create_task(one(n), name=f"raw talker {n}") for n in range(plan.n_talkers)]

@@ -18,7 +18,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 RULES_FILE = "step_rules.json"
 
 
-def arguments() -> argparse.Namespace:
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     parser.add_argument("--size", choices=["tiny", "7b", "32b", "72b"], default="7b")
@@ -50,7 +50,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--tokenizer", type=Path, help="folder; default: the packed one, or the small test model's")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=JSON", help="any further engine argument")
     parser.add_argument("--out", type=Path, help="append the rows to this file as well")
-    return parser.parse_args()
+    return parser.parse_args(given)
 
 
 class Run:
@@ -79,17 +79,16 @@ class Run:
 
     async def go(self) -> None:
         """Start, measure, stop."""
-        from engine import fake
         from engine.build import build, stop_served
         from gateway import logs, server
         from gateway.config import check
         from gateway.profile import persona_prompts
         from gateway.server import lifecycle
         from gateway.speech.markup import DEFAULT as MARKUP
+        from scripts.gpu.pace import hurry
 
         settings = check(tree(self.args, self.folder))
-        speech_ms = fake.speech_ms
-        fake.speech_ms = lambda text: round(speech_ms(text) / self.args.hurry)  # of the scripted voice, and of the raw rows' listeners
+        hurry(self.args.hurry)
         logs.configure(settings.log.level)
         self.persona = persona_prompts(settings, MARKUP)[0]  # as the gateway tells it, so that raw rows have the same prompts
         engines = build(settings.engine_settings())
