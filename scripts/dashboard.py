@@ -147,7 +147,15 @@ TALK = (
         ),
         "By what stopped a reply; and turns that were stopped before they sounded, by what had not come yet.",
     ),
-    Panel("Refused", "ops", (per_second("stretto_admission_refused_total", "reason", "{{reason}}"),)),
+    Panel(
+        "Refused",
+        "ops",
+        (
+            per_second("stretto_admission_refused_total", "reason", "{{reason}}"),
+            per_second("stretto_quota_refused_total", "key, limit", "key {{key}}: {{limit}}"),
+        ),
+        "Callers turned away, and turns and sessions beyond what their key may use.",
+    ),
     Panel(
         "Errors",
         "ops",
@@ -213,6 +221,7 @@ SPEECH = (
     Panel("Listening: silence that ended a turn", "s", quantiles("stretto_end_of_turn_wait_seconds", "why", (0.5, 0.95), "{{why}}")),
     Panel("Listening: speech over a reply to its pause", "s", quantiles("stretto_barge_in_pause_seconds")),
     Panel("Listening: end of speech to text", "s", quantiles("stretto_final_transcript_seconds")),
+    Panel("Microphone audio that was not listened to", "s", (per_second("stretto_audio_in_dropped_seconds_total", "why", "{{why}}"),)),
     Panel("Utterances by what became of them", "ops", (per_second("stretto_utterances_total", "outcome", "{{outcome}}"),), stacked=True),
 )
 ENGINE = (
@@ -238,6 +247,14 @@ ENGINE = (
             ),
         ),
         most=1,
+    ),
+    Panel(
+        "Prompts between turns",
+        "ops",
+        (
+            per_second("stretto_history_trims_total", "how", "history {{how}}"),
+            per_second("stretto_warm_ups_total", "kind, outcome", "{{kind}} warmed: {{outcome}}"),
+        ),
     ),
     Panel("Tokens", "ops", (per_second("stretto_tokens_total", "kind", "{{kind}}"),)),
     Panel(
@@ -274,6 +291,7 @@ MACHINE = (
         (Query(f"stretto:loop_lag_seconds:p99_5m{{{OWN}}}", "{{instance}}"),),
         limits=((0.05, "red"),),
     ),
+    Panel("Event loop: stalls over 100 ms", "ops", (per_second("stretto_loop_stalls_total", "instance", "{{instance}}"),)),
     Panel("Outbox: time a frame waits for its socket", "s", quantiles("stretto_outbox_wait_seconds")),
     Panel(
         "CPU of the gateway",
@@ -282,7 +300,34 @@ MACHINE = (
         "1 is a whole core.",
     ),
     Panel(
-        "Traces", "ops", (per_second("stretto_traces_total", "outcome", "{{outcome}}"),), "Dropped: the collector is slower than the turns."
+        "Books: traces, usage, kept conversations",
+        "ops",
+        (
+            per_second("stretto_traces_total", "outcome", "traces {{outcome}}"),
+            per_second("stretto_usage_records_total", "outcome", "usage {{outcome}}"),
+            per_second("stretto_captures_total", "outcome", "kept {{outcome}}"),
+        ),
+        "Dropped: who should take them is slower than the turns.",
+    ),
+    Panel(
+        "Shedding",
+        "short",
+        (
+            Query(f"max by (instance, worker) (stretto_shedding{{{OWN}}})", "{{instance}} {{worker}}"),
+            per_second("stretto_shedding_changes_total", "to, reason", "to {{to}}: {{reason}}"),
+        ),
+        "0 open, 1 no drafts and warm-ups, 2 no newcomers; and how often a second it began, by why.",
+    ),
+    Panel(
+        "Workers and moved sessions",
+        "ops",
+        (
+            Query(f"sum by (instance) (stretto_worker_restarts{{{OWN}}})", "restarts {{instance}} (in all)"),
+            per_second("stretto_sessions_moved_total", "direction", "sessions moved {{direction}}"),
+            per_second("stretto_connections_carried_total", "job", "connections carried to their worker"),
+            per_second("stretto_store_errors_total", "call", "store: {{call}}"),
+            Query(f"sum by (instance) (stretto_store_away{{{OWN}}})", "store away {{instance}}"),
+        ),
     ),
     Panel("Gateways by version", "short", (Query(f"count by (version) (stretto_build_info{{{OWN}}})", "{{version}}"),)),
     Panel("Memory of the gateway", "bytes", (Query(f"process_resident_memory_bytes{{{OWN}}}", "{{instance}}"),)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -46,6 +47,16 @@ def test_every_metric_exists(scraped: str, vllm_metrics: str) -> None:
     known = metrics_of(scraped) | metrics_of(vllm_metrics) | {str(rule["record"]) for rule in rules_of(*RULE_FILES) if "record" in rule}
     missing = {expression: names for expression in EXPRESSIONS if (names := metrics_in(expression) - known)}
     assert missing == {}
+
+
+def test_no_instrument_is_forgotten(scraped: str) -> None:
+    """What nobody looks at is not worth counting: each of ours stands on a panel, or in a rule."""
+    rules = [str(rule["expr"]) for rule in rules_of(*RULE_FILES)]
+    used = set().union(*(metrics_in(expression) for expression in (*EXPRESSIONS, *rules)))
+    own = re.findall(r"^# TYPE (stretto_\w+) (?:counter|gauge|histogram)$", scraped, re.MULTILINE)
+    families = [name for name in own if not name.endswith("_created")]
+    assert len(families) > 30
+    assert [name for name in families if not any(each.startswith(name) for each in used)] == []
 
 
 @pytest.mark.parametrize("title", ALIVE)

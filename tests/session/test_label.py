@@ -8,7 +8,6 @@ import pytest
 
 from gateway.events import (
     AudioFrame,
-    ReplyDone,
     RequestReply,
     Say,
     SegmentAudio,
