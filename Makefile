@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SERVE ?=
 
-.PHONY: serve test load leaks lint ray docs setup setup-dev clean
+.PHONY: serve test load leaks audit fuzz lint ray docs setup setup-dev clean
 serve: $(VENV)/.serve  ## environment, engines, weights, then gateway and page on http://localhost:8080
 	@$(BIN)/stretto fetch
 	@exec $(BIN)/stretto serve $(SERVE)
@@ -17,6 +17,17 @@ load: setup-dev  ## half a minute of load with scripted engines: interruptions, 
 
 leaks: setup-dev  ## 500 conversations, half of them dropped in mid-turn: files, tasks, threads back, memory flat (a minute)
 	@$(BIN)/python -m tests.load.leak_check --cycles 500
+
+audit: .venv-audit/.ready  ## known vulnerabilities among the pinned packages; needs the network
+	@$(PYTHON) scripts/audit.py .venv-audit/bin/pip-audit $(AUDIT)
+
+.venv-audit/.ready: requirements/audit.txt
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --disable-pip-version-check --quiet -r requirements/audit.txt
+	@touch $@
+
+fuzz: setup-dev  ## every decoder of audio for a minute, with what strangers might send (SECONDS=60 SEED=1)
+	@$(BIN)/python -X faulthandler -m tests.unit.decoder_fuzz --seconds $(or $(SECONDS),60) --seed $(or $(SEED),1)
 
 lint: setup-dev
 	$(BIN)/ruff check .
