@@ -64,6 +64,27 @@ def test_each_flag_of_the_wild_is_judged(written: str, exists: bool, verdict: st
     assert word in str(finding)
 
 
+@pytest.mark.parametrize(
+    ("flags", "verdict", "figure"),
+    [
+        ("--max-num-batched-tokens 512", "hurts", "2,212 ms"),
+        ("--max-num-batched-tokens 4096", "helps", "4,096 is measured"),
+        ("--long-prefill-token-threshold 256", "hurts", "998 with 256"),
+        ("--long-prefill-token-threshold 1024", "helps", "492 -> 307 ms"),
+        ("--no-async-scheduling", "hurts", "106 -> 126 ms"),
+        ("--async-scheduling", "helps", "6.7 -> 4.9 ms"),
+        ("--max-cudagraph-capture-size 512", "helps", "twice max_num_seqs"),
+        ("--scheduling-policy priority", "helps", "354 -> 90 ms"),
+        ('--speculative-config \'{"method": "ngram", "num_speculative_tokens": 4}\'', "hurts", "5.0 -> 11.5 ms"),
+        ('--speculative-config \'{"method": "eagle3", "model": "org/e", "num_speculative_tokens": 3}\'', "helps", "draft tokens"),
+    ],
+)
+def test_a_value_is_judged_by_what_was_measured(flags: str, verdict: str, figure: str) -> None:
+    finding = found(examine(f"vllm serve org/m {flags}"), flags.split()[0])
+    assert finding.verdict == verdict
+    assert figure in str(finding)
+
+
 def test_replacements_are_named() -> None:
     report = examine(WILD)
     assert found(report, "--max-seq-len").instead == "--max-model-len"
