@@ -245,13 +245,17 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 
 async def interrupt(n: int) -> None:
-    from tests.session.test_barge_in import interrupt_at_random
+    from tests.session.test_barge_in import Interruptions, interrupt_at_random
 
-    n_done, seed = 0, 0
-    while n_done < n:
-        n_done += await interrupt_at_random(seed, 100)
-        seed += 1
-    print(json.dumps({"interruptions": n_done, "frames_of_the_old_turn_after_interrupted": 0, "heard_within_words": 1}))
+    rounds: list[Interruptions] = []
+    while sum(seen.n for seen in rounds) < n:
+        rounds.append(await interrupt_at_random(len(rounds), 100))
+    figures = {
+        "interruptions": sum(seen.n for seen in rounds),
+        "frames_of_the_old_turn_after_interrupted": sum(seen.stray_frames for seen in rounds),
+        "heard_off_by_words_at_most": max(seen.words_off for seen in rounds),
+    }
+    print(json.dumps(figures))
 
 
 def main() -> None:

@@ -7,6 +7,7 @@ import random
 import re
 
 import pytest
+from msgspec import Struct
 
 from engine.api import ToolCall
 from engine.fake import Script, ScriptedModel, ScriptedVoice
@@ -288,9 +289,17 @@ def words_spoken(text: str, heard_ms: float) -> int:
     return sum(match.end() * 60 <= heard_ms for match in re.finditer(r"\S+", text))
 
 
-async def interrupt_at_random(seed: int, n_turns: int) -> int:
-    """How many of so many replies were interrupted: only the end leaves after `interrupted`, and `heard` is true to a word."""
-    chance, n_interrupted = random.Random(seed), 0
+class Interruptions(Struct):
+    """What was seen of some: frames of the old turn behind `interrupted` that are not its end, and how far off `heard` was in words."""
+
+    n: int = 0
+    stray_frames: int = 0
+    words_off: int = 0
+
+
+async def interrupt_at_random(seed: int, n_turns: int) -> Interruptions:
+    """Speak over so many replies, each at any time of it; those that were heard to their end do not count."""
+    chance, seen = random.Random(seed), Interruptions()
     heard = tuple(f"Tell me number {n} now please." for n in range(n_turns + 1))
     async with talking(heard, (LONG,), settings={**QUICK, "barge_in": {"echo_guard": False}}) as (scene, microphone):
         await microphone.say(800)
@@ -304,18 +313,20 @@ async def interrupt_at_random(seed: int, n_turns: int) -> int:
             await scene.until(Interrupted, turn)
             scene.report(turn, chance.uniform(0, scene.audio_ms(turn)), final=True)
             await scene.until(TurnDone, turn)
-            assert [type(event) for event in after_interrupt(scene, turn)] == [HeardFrame, TurnDone]
+            seen.n += 1
+            seen.stray_frames += sum(not isinstance(event, (HeardFrame, TurnDone)) for event in after_interrupt(scene, turn))
             told = scene.of(HeardFrame, turn)[0]
             assert LONG.startswith(told.heard_text.strip())
-            assert abs(len(told.heard_text.split()) - words_spoken(LONG, told.heard_ms)) <= 1
-            n_interrupted += 1
+            seen.words_off = max(seen.words_off, abs(len(told.heard_text.split()) - words_spoken(LONG, told.heard_ms)))
         await scene.until(TurnDone, n_turns + 1)
         await asyncio.sleep(1)
         assert scene.model.n_open == scene.voice.n_open == 0
-    return n_interrupted
+    return seen
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_interruptions_at_random_times_are_clean_and_truly_told(seed: int) -> None:
     """A thousand of them: `python -m tests.load.listening_bench --interruptions 1000`."""
-    assert await interrupt_at_random(seed, 40) >= 20
+    seen = await interrupt_at_random(seed, 40)
+    assert seen.n >= 20
+    assert (seen.stray_frames, seen.words_off <= 1) == (0, True)
