@@ -26,7 +26,7 @@ from gateway.load.text import as_text
 
 OK, BROKEN, WRONG_USE, ABSENT = 0, 1, 2, 3
 # Of the load's own gateway; the environment may change them. A voice three times as fast as speech lets frames run ahead of the
-# listener, so that a late one is one that a listener would miss. Nobody is refused for being one too many: where it breaks is what is asked.
+# listener, so that a late one is one that a listener would miss. Nobody is refused for being one too many: where it breaks is asked.
 OWN_SETTINGS = {
     "STRETTO_SERVER__DEBUG_STAMPS": "true",
     "STRETTO_SERVER__DRAIN_S": "1.0",
