@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SERVE ?=
+SOAK_S ?= 3600
 
-.PHONY: serve test load leaks audit fuzz lint ray docs setup setup-dev clean
+.PHONY: serve test load soak leaks audit fuzz lint ray docs setup setup-dev clean
 serve: $(VENV)/.serve  ## environment, engines, weights, then gateway and page on http://localhost:8080
 	@$(BIN)/stretto fetch
 	@exec $(BIN)/stretto serve $(SERVE)
@@ -14,6 +15,11 @@ test: setup-dev  ## lint, types, and every test that this machine can run
 
 load: setup-dev  ## half a minute of load with scripted engines: interruptions, lost lines, a full house, a drain; limits are counts
 	@scripts/load.sh
+
+soak: setup-dev  ## fifty talkers for SOAK_S seconds (an hour), with limits on errors, memory and files; report in artifacts/soak.html
+	@mkdir -p artifacts
+	@$(BIN)/python -m gateway load -n 50 --step $(SOAK_S) --settle 20 --turns 6 --again --spoken 0.2 --listeners 0.1 --slow 0.05 \
+	  --barge-in 0.2 --drop 0.1 --limits configs/load/soak.toml --html artifacts/soak.html
 
 leaks: setup-dev  ## 500 conversations, half of them dropped in mid-turn: files, tasks, threads back, memory flat (a minute)
 	@$(BIN)/python -m tests.load.leak_check --cycles 500

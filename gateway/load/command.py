@@ -51,6 +51,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     guests.add_argument("--seconds", type=float, default=60.0, metavar="S", help="length of a ramp or of Poisson arrivals (default 60 s)")
     guests.add_argument("--rate", type=float, default=1.0, metavar="R", help="Poisson arrivals a second (default 1)")
     guests.add_argument("--turns", type=between(1, 100_000), default=100_000, help="turns of a visit at most")
+    guests.add_argument("--again", action="store_true", help="whoever has had them comes back for a new conversation, until the end")
     doing = parser.add_argument_group("what they do (shares from 0 to 1)")
     doing.add_argument("--think", type=float, default=1.0, metavar="S", help="mean pause before a question (default 1 s)")
     doing.add_argument("--spoken", type=_share, default=0.0, help="guests who speak instead of typing")
@@ -138,6 +139,7 @@ def plan_of(args: argparse.Namespace) -> Plan:
         seconds=args.seconds,
         rate_per_s=args.rate,
         turns=args.turns,
+        again=args.again,
         think_s=max(0.0, args.think),
         mix=Mix(spoken=args.spoken, listeners=args.listeners, slow=args.slow),
         barge_in=args.barge_in,

@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from gateway.bench.measuring import own_cpu_s
 from gateway.load.guest import Guest, Place
 from gateway.load.microphone import from_wav, synthetic
-from gateway.load.plan import Plan, visits, windows
+from gateway.load.plan import MOST_VISITS, Plan, Visit, visits, windows
 from gateway.load.tally import Tally, empty
 
 CONNECT_AT_ONCE = 20  # of one process: a gateway's accept queue is not what a load measures
@@ -58,6 +58,12 @@ class Result(Struct, kw_only=True, tag="result"):
     cpu_s: list[float]
 
 
+class Chair(Struct):
+    """Who sits there now."""
+
+    guest: Guest | None = None
+
+
 class Crew:
     """Runs one errand."""
 
@@ -85,29 +91,35 @@ class Crew:
             ]
             guests = {}
             for visit in mine:
-                guest = Guest(visit, self._errand.plan, self._place, self._speech, door, lambda: self._now, self._errand.began_s)
-                guests[tasks.create_task(self._host(guest, visit.from_s), name=f"guest {visit.number}")] = guest
+                chair = Chair()
+                guests[tasks.create_task(self._host(visit, chair, door), name=f"guest {visit.number}")] = chair
             stopping = tasks.create_task(stop.wait(), name="stop")
             over_s = self._errand.began_s + self._errand.plan.total_s + END_S - time.monotonic()
             everyone = tasks.create_task(_all_of(guests), name="everyone")
             await asyncio.wait([everyone, stopping], timeout=over_s, return_when=asyncio.FIRST_COMPLETED)
             if not stop.is_set():
-                self._count_overdue([guest for task, guest in guests.items() if not task.done()])
+                self._count_overdue([chair.guest for task, chair in guests.items() if not task.done()])
             for task in (*guests, *own, stopping, everyone):
                 task.cancel()
         return Result(windows=self._tallies, outside=self._outside, cpu_s=self._cpu_s)
 
-    def _count_overdue(self, guests: list[Guest]) -> None:
+    def _count_overdue(self, guests: list[Guest | None]) -> None:
         """Whoever is still there long after the end waits for something that does not come."""
         for guest in guests:
             self._outside.error("overdue")
-            self._outside.count("lost", guest.n_open)
+            self._outside.count("lost", 0 if guest is None else guest.n_open)
 
-    async def _host(self, guest: Guest, from_s: float) -> None:
-        await asyncio.sleep(max(0.0, self._errand.began_s + from_s - time.monotonic()))
+    async def _host(self, visit: Visit, chair: Chair, door: asyncio.Semaphore) -> None:
+        errand = self._errand
+        await asyncio.sleep(max(0.0, errand.began_s + visit.from_s - time.monotonic()))
         self._n_live += 1
         try:
-            await guest.stay()
+            while True:
+                guest = chair.guest = Guest(visit, errand.plan, self._place, self._speech, door, lambda: self._now, errand.began_s)
+                is_content = await guest.stay()
+                if not (errand.plan.again and is_content) or time.monotonic() >= errand.began_s + visit.until_s:
+                    return
+                visit = structs.replace(visit, number=visit.number + MOST_VISITS)
         finally:
             self._n_live -= 1
 

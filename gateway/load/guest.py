@@ -65,12 +65,14 @@ class Guest:
         """Turns under way."""
         return len(self._ear.open_turns())
 
-    async def stay(self) -> None:
-        """The whole visit, from its arrival to its end or to the gateway's."""
+    async def stay(self) -> bool:
+        """The whole visit, from its arrival to its end or to the gateway's; whether it went as planned."""
+        is_content = False
         self._tally().count("visits")
         try:
             await self._connect()
             await self._be_there()
+            is_content = True
         except ConnectFailed as error:
             self._tally().count("refused" if error.status is not None else "unreachable")
             self._tally().error(error.code or (f"http_{error.status}" if error.status is not None else "unreachable"))
@@ -80,7 +82,8 @@ class Guest:
             self._ear.stop_reporting()
             if self._link is not None:
                 self._link.close()
-        self._tally().count("lost", len(self._ear.open_turns()))
+        self._tally().count("lost", self.n_open)
+        return is_content
 
     async def _be_there(self) -> None:
         if self._visit.role == "listener":

@@ -27,7 +27,8 @@ class Mix(Struct, frozen=True, kw_only=True):
 
 
 class Plan(Struct, frozen=True, kw_only=True):
-    """A load's bounds. `turns`: of each visit at most. `barge_in`, `drop`: shares of the turns. Times in seconds.
+    """A load's bounds. `turns`: of each visit at most; `again`: whoever has had them comes back for a new one at once. `barge_in`, `drop`:
+    shares of the turns. Times in seconds.
 
     steps: `steps` guests stand for `step_s` each; they arrive during its first `settle_s`, of which no figure is taken. ramp: from none
     to the last of `steps` in `seconds`. poisson: `rate_per_s` arrivals for `seconds`, each leaves after its turns.
@@ -40,6 +41,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     seconds: float = 60.0
     rate_per_s: float = 1.0
     turns: int = 100_000
+    again: bool = False
     think_s: float = 1.0
     mix: Mix = Mix()
     barge_in: float = 0.0
