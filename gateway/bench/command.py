@@ -129,7 +129,7 @@ async def _bench(plan: Plan, args: argparse.Namespace) -> reports.Report:
         if args.engines == "fake":
             gateway = await stack.enter_async_context(own_gateway(plan.n_talkers))
             return await measure(plan, gateway.url, args.key, gateway.pid, "fake, in the bench's own gateway")
-        tls = insecure_context(args)
+        tls = insecure_context(insecure=args.insecure)
         pid = args.pid or await asyncio.to_thread(find_pid, args.url, tls)
         return await measure(plan, args.url, args.key, pid, "those of the running gateway", tls)
 
@@ -202,9 +202,9 @@ async def _warm_up(url: str, key: str | None, start: StartSession, tls: ssl.SSLC
                 raise ConversationError("the warm-up turn failed; see the gateway's log")
 
 
-def insecure_context(args: argparse.Namespace) -> ssl.SSLContext | None:
-    """What accepts a self-signed certificate, where `--insecure` asks for it."""
-    if not args.insecure:
+def insecure_context(*, insecure: bool) -> ssl.SSLContext | None:
+    """What accepts a self-signed certificate, where that is asked for."""
+    if not insecure:
         return None
     context = ssl.create_default_context()
     context.check_hostname = False

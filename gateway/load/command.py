@@ -159,7 +159,7 @@ async def _load(plan: Plan, args: argparse.Namespace) -> reports.Report:
             plan=plan,
             url=args.url or "",
             key=args.key,
-            tls=insecure_context(args),
+            tls=insecure_context(insecure=args.insecure),
             engines="those of the running gateway",
             n_crews=args.clients or how_many(plan.most),
             pid=args.pid,

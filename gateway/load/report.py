@@ -106,11 +106,12 @@ class Report(Struct, frozen=True, kw_only=True):
 
     @property
     def is_kept(self) -> bool:
-        """Every limit is kept; without limits: no turn was lost, failed or unanswered."""
+        """Every limit is kept; without limits: somebody came, and nobody met an error or lost a turn."""
         if self.verdicts:
             return all(verdict.is_kept for verdict in self.verdicts)
         counts = self.whole.counts
-        return not any(counts.get(name) for name in ("lost", "failed", "unanswered")) and bool(counts.get("visits"))
+        is_clean = not self.whole.errors and not any(counts.get(name) for name in ("lost", "failed", "unanswered"))
+        return is_clean and bool(counts.get("visits"))
 
 
 def stretch(window: Window, tally: Tally, samples: Sequence[Sample], pages: Pages, client: ClientUse) -> Stretch:

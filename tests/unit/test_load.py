@@ -164,8 +164,10 @@ def test_a_broken_limit_says_what_was_got_and_expected() -> None:
     assert "limit broken: own_segment.p99 (whole load): nothing was measured, expected at most 10" in as_text(made)
 
 
-def test_without_limits_a_lost_turn_is_what_fails() -> None:
+def test_without_limits_errors_and_lost_turns_are_what_fails() -> None:
     tally = some_tally()
+    assert not found_by(tally).is_kept, "somebody met an error"
+    tally.errors.clear()
     assert found_by(tally).is_kept
     tally.count("lost")
     assert not found_by(tally).is_kept
