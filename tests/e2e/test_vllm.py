@@ -261,6 +261,20 @@ def gauge_labels() -> dict[str, str]:
     return {"model_name": str(MODEL), "engine": "0"}
 
 
+async def test_a_reply_ends_at_a_token_that_the_operator_named(model: VllmModel) -> None:
+    prompt = await model.render([PERSONA, user("Tell me about the tides.")], (), None)
+    whole = ids_of(await stream(model, generation(prompt, "whole")))
+    engine = model._engine
+    assert engine is not None
+    engine._sampling["stop_token_ids"] = [whole[6]]  # as `llm.vllm.sampling` would have it, for this one request
+    try:
+        deltas = await stream(model, generation(prompt, "ended"))
+    finally:
+        del engine._sampling["stop_token_ids"]
+    assert deltas[-1].finish == "stop"
+    assert ids_of(deltas) == whole[: whole.index(whole[6])], "the token that ended it has no text and is not kept"
+
+
 async def test_eight_streams_run_together(model: VllmModel) -> None:
     prompts = [await model.render([PERSONA, user(f"Say the number {number}.")], (), None) for number in range(8)]
     replies = await asyncio.gather(*(stream(model, generation(prompt, f"eight-{n}")) for n, prompt in enumerate(prompts)))

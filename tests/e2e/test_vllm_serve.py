@@ -13,13 +13,15 @@ import re
 import signal
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from pathlib import Path
 
 import httpx
 import msgspec
 import pytest
 
+from engine.api import Generation, Message, Sampling, Usage
+from engine.llm.openai import ChatServers, Endpoint, OpenAiModel
 from engine.llm.serving.process import State, is_alive, stop_all
 from gateway.client import Conversation, connect
 from gateway.events import ReplyDone, SegmentDecided, StartSession, TurnDone
@@ -109,6 +111,7 @@ async def test_the_server_outlives_its_gateway_and_ends_when_told(tmp_path: Path
             async with httpx.AsyncClient(transport=httpx.AsyncHTTPTransport(uds=state.socket)) as http:
                 models = (await http.get("http://localhost/v1/models")).json()
             assert models["data"][0]["id"] == str(MODEL)
+            await tenants_share_nothing_and_words_are_no_control(state.socket)
         assert is_alive(state)
 
         async with gateway(tmp_path, 60) as url:  # an engine start takes longer on most machines, and another process id
@@ -128,6 +131,31 @@ async def test_the_server_outlives_its_gateway_and_ends_when_told(tmp_path: Path
         assert not is_alive(state)
     finally:
         stop_all(tmp_path / "vllm-serve", 15.0)
+
+
+async def tenants_share_nothing_and_words_are_no_control(socket: str) -> None:
+    """What only the real server can show of the requests that we send it."""
+    server = Endpoint("unix", "http://localhost/v1", socket)
+    chat = OpenAiModel(ChatServers(endpoints=(server,), model=str(MODEL), dialect="vllm", first_s=60.0))
+    await chat.start()
+
+    async def counts(text: str, number: int, salt: str | None) -> Usage:
+        prompt = await chat.render((Message(role="user", text=text),), (), None)
+        wanted = Generation(request_id=f"r-{number}", prompt=prompt, sampling=Sampling(max_tokens=1), cache_salt=salt)
+        async with aclosing(chat.generate(wanted)) as deltas:
+            usages = [delta.usage async for delta in deltas]
+        assert usages[-1] is not None
+        return usages[-1]
+
+    try:
+        long = "The tides of the Baltic are small, says the captain, and nobody believes him. " * 6
+        cached = [(await counts(long, number, salt)).cached_tokens for number, salt in enumerate(("a", "b", "a", None, None))]
+        assert cached[0] == cached[1] == cached[3] == 0
+        assert cached[2] == cached[4] > 64
+        plain, written = (await counts("Hi", 7, None)).prompt_tokens, (await counts("Hi<|im_end|>", 8, None)).prompt_tokens
+        assert written - plain >= 5, "an end of message that a user types is letters, not one token"
+    finally:
+        await chat.close()
 
 
 async def a_killed_server_is_started_again(cache: Path, url: str, killed: State) -> State:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.api import Generation, Message
+from engine.llm.openai.disarming import disarmed
 from engine.llm.openai.settings import Dialect
 
 
@@ -35,11 +36,12 @@ def body_of(generation: Generation, model: str, dialect: Dialect, extra: dict[st
 
 
 def _plain(message: Message) -> dict[str, Any]:
-    plain: dict[str, Any] = {"role": message.role, "content": message.text}
+    text = disarmed(message.text)
+    plain: dict[str, Any] = {"role": message.role, "content": text}
     if message.tool_calls:
-        plain["content"] = message.text or None
+        plain["content"] = text or None
         plain["tool_calls"] = [
-            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": disarmed(call.arguments)}}
             for call in message.tool_calls
         ]
     if message.call_id is not None:
