@@ -7,7 +7,7 @@ from scripts.docs_pages import configuration, messages
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-COPIED = {"quickstart": "README.md", "changelog": "CHANGELOG.md", "contributing": "CONTRIBUTING.md"}
+COPIED = {"quickstart": "README.md", "changelog": "CHANGELOG.md", "contributing": "CONTRIBUTING.md", "security": "SECURITY.md"}
 
 project = "Stretto"
 extensions = ["myst_parser"]
