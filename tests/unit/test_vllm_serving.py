@@ -64,6 +64,13 @@ def test_the_server_takes_tools_where_its_parser_was_named(tmp_path: Path) -> No
     assert ServedVllm(named, tmp_path).facts.takes_tools
 
 
+def test_the_template_in_the_models_folder_tells_the_servers_parser(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer_config.json").write_text('{"chat_template": "... <tool_call> ..."}')
+    assert ServedVllm(msgspec.structs.replace(plan_of(), model=str(tmp_path)), tmp_path).facts.takes_tools
+    (tmp_path / "chat_template.jinja").write_text("no calls here")
+    assert not ServedVllm(msgspec.structs.replace(plan_of(), model=str(tmp_path)), tmp_path).facts.takes_tools, "the file wins"
+
+
 def test_other_settings_are_another_engine() -> None:
     assert digest_of(plan_of(), "p", {}) == digest_of(plan_of(), "p", {})
     assert digest_of(plan_of(), "p", {}) != digest_of(plan_of(max_num_seqs=9), "p", {})

@@ -15,6 +15,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from engine.api import (
     Delta,
     EngineBusy,
@@ -34,6 +36,7 @@ from engine.llm.openai import ChatServers, Endpoint, OpenAiModel
 from engine.llm.serving.command import command_of, digest_of, request_fields
 from engine.llm.serving.process import ServerProcess, stop_others
 from engine.llm.vllm.faults import explain
+from engine.llm.vllm.tools import parser_name, template_of
 from engine.vllm_args.plan import Plan
 
 FOLDER = Path("vllm-serve")  # under the cache folder
@@ -60,6 +63,7 @@ class ServedVllm:
         python: str = sys.executable,
         start_s: float = _START_S,
     ) -> None:
+        plan = structs.replace(plan, tool_call_parser=parser_name(plan.tool_call_parser, template_of(plan.model)))
         self._plan = plan
         self._environment = {**plan.environment, **inherited()}  # the operator's own variables win
         digest = digest_of(plan, sys.executable, plan.environment)
@@ -88,7 +92,7 @@ class ServedVllm:
 
     @property
     def facts(self) -> Facts:
-        """Tools where llm.vllm.tool_call_parser was named: the server refuses them otherwise."""
+        """Tools where a parser was named, or the template in the model's folder tells which: the server refuses them otherwise."""
         takes_tools = self._plan.tool_call_parser is not None
         return Facts(takes_tools=takes_tools, keeps_prefixes=self._plan.keeps_prefixes, isolates=True)
 

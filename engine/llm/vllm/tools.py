@@ -10,6 +10,7 @@ import importlib
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -109,6 +110,18 @@ MakeReader = Callable[[Sequence[Mapping[str, Any]]], ToolReader]
 def parser_name(wanted: str | None, template: str) -> str | None:
     """Which of vLLM's parsers reads this model's calls; None where nothing tells."""
     return wanted or next((name for mark, name in _BY_TEMPLATE if mark in template), None)
+
+
+def template_of(model: str) -> str:
+    """The chat template in a model's folder; empty where there is no folder or none in it (vLLM says so itself)."""
+    folder = Path(model).expanduser()
+    try:
+        if (folder / "chat_template.jinja").is_file():
+            return (folder / "chat_template.jinja").read_text("utf-8")
+        found = msgspec.json.decode((folder / "tokenizer_config.json").read_bytes(), type=dict[str, Any])
+    except (OSError, ValueError):
+        return ""
+    return str(found.get("chat_template", ""))
 
 
 def for_model(wanted: str | None, tokenizer: Any) -> MakeReader | None:
