@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from websockets.asyncio.client import connect
 
 from gateway.config import ConfigError, ModerationSettings, check
 from gateway.metrics import Metrics
@@ -113,5 +115,26 @@ async def test_a_gateway_asks_and_obeys(judge: Receiver) -> None:
             assert (await client.until("error"))["code"] == "input_refused"
             assert (await client.until("turn.done", turn=2))["status"] == "refused"
             assert (await client.until("segment", turn=3))["text"] == "No."
+        refused = await response_to(running.voice_url.replace("voice", "realtime"), "A bad word.")
+        fine = await response_to(running.voice_url.replace("voice", "realtime"), "Hello.")
+        judge.answer = lambda asked: {"allowed": asked["kind"] == "input" or "course" not in asked["text"]}
+        shortened = await response_to(running.voice_url.replace("voice", "realtime"), "Hello.")
         assert running.stop() == 0
+    assert (shortened["status"], shortened["status_details"]["reason"]) == ("incomplete", "content_filter")
+    assert "Yes." in json.dumps(shortened["output"])
+    assert "course" not in json.dumps(shortened["output"])
+    assert (refused["status"], refused["status_details"]["reason"]) == ("incomplete", "content_filter")
+    assert fine["status"] == "completed"
     assert [asked["kind"] for asked in judge.asked[:3]] == ["input", "segment", "segment"]
+
+
+async def response_to(url: str, text: str) -> dict[str, Any]:  # Any: JSON
+    """The response that an OpenAI client gets."""
+    content = [{"type": "input_text", "text": text}]
+    item = {"type": "conversation.item.create", "item": {"type": "message", "role": "user", "content": content}}
+    async with connect(url) as socket:
+        await socket.send(json.dumps(item))
+        await socket.send(json.dumps({"type": "response.create"}))
+        while (event := json.loads(await socket.recv()))["type"] != "response.done":
+            pass
+        return dict(event["response"])
