@@ -94,6 +94,16 @@ async def test_a_turn_whose_session_ends_under_it_is_recorded() -> None:
     assert [(record.turn, record.status) for record in book.records] == [(1, "dropped")]
 
 
+async def test_a_turn_that_is_thrown_away_twice_is_recorded_once() -> None:
+    book = Book()
+    async with stage((REPLY,), watchers=(book,)) as scene:
+        scene.send(SendText(text="Hello."))
+        await asyncio.sleep(0.5)
+        assert scene.session.floor is not None
+        scene.session.floor.discard()
+    assert [record.status for record in book.records] == ["dropped"]
+
+
 async def test_a_turn_that_waits_for_its_listeners_last_word_ends_as_what_it_was() -> None:
     book = Book()
     async with stage((REPLY * 5, "Yes."), watchers=(book,)) as scene:
