@@ -52,6 +52,7 @@ class Asking:
         self.request_id = request_id
         self._plan, self._parts, self._gate = plan, parts, gate
         self._on_delta, self._on_calls, self._on_returned = on_delta, on_calls, on_returned
+        self.has_called = False
         self.n_read = 0  # real tokens of the turn's first prompt; 0 while nobody has said
         self.is_too_long = False  # the prompt, for the model's context
         self._prompt: Prompt | None = None
@@ -75,6 +76,7 @@ class Asking:
             self._results.clear()
             await self._gate.passed()  # the tools of a draft wait for its commit
             self._calls = self._on_calls(calls)
+            self.has_called = True
             if self._plan.tool_flow == "next_turn":
                 return
             await self._wait_for_results()

@@ -262,6 +262,8 @@ class Turn:
             self._asking.say(self.plan.say)
         self._books.generated_s = self._parts.now()
         self._wording.flush()
+        if self._review is None and not self._wording.n_segments and not self._asking.has_called:  # nobody shall wait in silence
+            raise EngineError(f"nothing to say in {self._asking.n_tokens} tokens: reasoning without an end, or marks alone")
         if self._review is not None and self._review.holds_segments:
             self._review.finish()
         elif self._speaker is not None:

@@ -136,3 +136,12 @@ async def test_a_turn_that_failed_before_its_first_sound_is_late() -> None:
         scene.send(SendText(text="Hello?"))
         await scene.until(TurnDone, 2)
         assert late.get() == 1
+
+
+async def test_a_reply_of_reasoning_alone_is_a_failure_and_no_silence() -> None:
+    async with stage(["<think>Where shall I begin? So much to", "Fine."]) as scene:
+        scene.send(SendText(text="Hello."))
+        assert (await scene.until(TurnDone)).status == "failed"
+        assert [error.code for error in scene.of(ErrorRaised)] == ["engine_failed"]
+        scene.send(SendText(text="Hello?"))
+        assert (await scene.until(TurnDone, n=2)).status == "completed"
