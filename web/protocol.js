@@ -51,7 +51,7 @@ export const SERVER_EVENTS = freeze({
   "reply.done": "ref? turn usage cut?",
   "turn.done": "ref? turn status timeline",
   "going_away": "ref? deadline_ms",
-  "error": "ref? code message retryable retry_after_ms? turn?",
+  "error": "ref? code message retryable retry_after_ms? turn? item_id?",
   "pong": "ref? t?",
 });
 

@@ -261,13 +261,14 @@ class GoingAway(ServerEvent, frozen=True, kw_only=True, tag="going_away"):
 
 
 class ErrorRaised(ServerEvent, frozen=True, kw_only=True, tag="error"):
-    """What went wrong, and whether trying again helps."""
+    """What went wrong, and whether trying again helps. `item_id`: of what was said and could not be understood."""
 
     code: str
     message: str
     retryable: bool
     retry_after_ms: int | None = None
     turn: int | None = None
+    item_id: str | None = None
 
 
 class Pong(ServerEvent, frozen=True, kw_only=True, tag="pong"):

@@ -206,9 +206,9 @@ class Listening:
 
     def on_nothing(self, number: int, why: Literal["noise", "cleared", "failed", "crowded"], error: StrettoError | None = None) -> None:
         """No text comes of the utterance: a paused reply goes on, and what was said before it is answered."""
-        self._item_ids.pop(number, None)
+        item_id = self._item_ids.pop(number, None)
         if error is not None:
-            self._session.outbox.put(error_frame(error))
+            self._tell(structs.replace(error_frame(error), item_id=item_id))
         self._dismiss()
         self.drafts.give_up("failed" if error is not None else "cancelled")
         if self._carried and self._session.state is State.LISTENING and why != "cleared":

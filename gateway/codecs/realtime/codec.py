@@ -226,10 +226,8 @@ class RealtimeCodec:
     def _on_answer(self, event: ServerEvent) -> Iterator[Json]:
         asked = self._asked.pop(event.ref, None) if event.ref is not None else None
         match event:
-            case SpeechStarted() | SpeechEnded() | Transcribed() | SilenceTimedOut():
+            case SpeechStarted() | SpeechEnded() | Transcribed() | SilenceTimedOut() | ErrorRaised(code="asr_failed"):
                 yield from self._on_speech(event)
-            case ErrorRaised(code="asr_failed"):
-                pass  # an error ends some clients; speech that nobody understood is answered by nothing
             case ErrorRaised():
                 kind, event_id, fault = ("", None, None) if asked is None else (asked.kind, asked.event_id, asked.fault)
                 yield error_event(event, kind, event_id, fault, None if self._active is None else self._active.id)

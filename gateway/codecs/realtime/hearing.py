@@ -19,6 +19,7 @@ from gateway.events import (
     AudioIn,
     Eagerness,
     Endpointing,
+    ErrorRaised,
     ServerEvent,
     SilenceTimedOut,
     SpeechEnded,
@@ -91,23 +92,30 @@ class Hearing:
                 self._started_ms, self._ended_ms = event.from_ms, event.to_ms
                 times = {"audio_start_ms": event.from_ms, "audio_end_ms": event.to_ms}
                 yield {"type": "input_audio_buffer.timeout_triggered", **times, "item_id": event.item_id}
-                yield from self._committed(event.item_id, "", previous)
+                yield from self._committed(event.item_id, previous)
+                yield from self._transcript(event.item_id, "")
             case SpeechEnded():
                 self._ended_ms = event.at_ms
                 if has_vad:
                     yield {"type": "input_audio_buffer.speech_stopped", "audio_end_ms": event.at_ms, "item_id": event.item_id}
             case Transcribed() if event.final and (event.text or not has_vad):
-                yield from self._committed(event.item_id, event.text, previous)
+                yield from self._committed(event.item_id, previous)
+                yield from self._transcript(event.item_id, event.text)
+            case ErrorRaised() if event.item_id is not None:  # no `error`, which ends some clients: only this item is lost
+                yield from self._committed(event.item_id, previous)
+                failure = {"type": "server_error", "code": event.code, "message": event.message}
+                part = {"item_id": event.item_id, "content_index": 0}
+                yield {"type": "conversation.item.input_audio_transcription.failed", **part, "error": failure}
 
-    def _committed(self, item_id: str | None, text: str, previous: str | None) -> Iterator[Json]:
+    def _committed(self, item_id: str | None, previous: str | None) -> Iterator[Json]:
         yield {"type": "input_audio_buffer.committed", "previous_item_id": previous, "item_id": item_id}
         for kind in ("conversation.item.added", "conversation.item.done"):
             yield {"type": kind, "previous_item_id": previous, "item": _spoken(item_id)}
-        if self.shown["transcription"] is not None:
-            yield from self._transcript(item_id, text)
 
     def _transcript(self, item_id: str | None, text: str) -> Iterator[Json]:
-        """Partial texts change as more is heard, and this protocol's only grow: so it is told once, whole."""
+        """Where it is wanted. Partial texts change as more is heard, and this protocol's only grow: so it is told once, whole."""
+        if self.shown["transcription"] is None:
+            return
         part = {"item_id": item_id, "content_index": 0}
         seconds = max(0, self._ended_ms - self._started_ms) / 1000
         if text:
