@@ -35,7 +35,7 @@ def alone() -> Iterator[Running]:
         yield started
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def proxied() -> Iterator[Running]:
     with gateway(BOUNDS | {"STRETTO_SERVER__TRUSTED_PROXIES": '["127.0.0.0/8"]', "STRETTO_SERVER__SOCKETS_PER_ADDRESS": "2"}) as started:
         yield started
@@ -57,15 +57,16 @@ def test_behind_a_trusted_proxy_each_client_is_counted_for_itself(proxied: Runni
     assert asked(proxied, "alpha", forwarded="203.0.113.10")[0] == 426
 
 
-def test_asking_without_a_key_is_no_guess(alone: Running) -> None:
+def test_asking_without_a_key_is_no_guess(proxied: Running) -> None:
     for _ in range(10):
-        with urllib.request.urlopen(f"{alone.http_url}/readyz", timeout=10) as answer:
+        request = urllib.request.Request(f"{proxied.http_url}/readyz", headers={"X-Forwarded-For": "203.0.113.30"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
             assert json.load(answer)["ready"]
-    assert asked(alone, "alpha")[0] == 426
+    assert asked(proxied, "alpha", forwarded="203.0.113.30")[0] == 426
 
 
-def test_tickets_are_guessed_no_faster_than_keys(alone: Running) -> None:
-    statuses = [asked(alone, f"tkt_guess{number}")[0] for number in range(4)]
+def test_tickets_are_guessed_no_faster_than_keys(proxied: Running) -> None:
+    statuses = [asked(proxied, f"tkt_guess{number}", forwarded="203.0.113.40")[0] for number in range(4)]
     assert statuses == [401, 401, 401, 429]
 
 
@@ -74,15 +75,15 @@ async def test_a_client_behind_a_proxy_holds_so_many_sockets(proxied: Running) -
         headers = {"Authorization": "Bearer alpha", "X-Forwarded-For": client}
         return await connect(proxied.voice_url, subprotocols=[SUBPROTOCOL], additional_headers=headers)  # type: ignore[list-item]
 
-    held = [await come("203.0.113.9") for _ in range(2)]
+    held = [await come("203.0.113.20") for _ in range(2)]
     with pytest.raises(InvalidStatus) as caught:
-        await come("203.0.113.9")
+        await come("203.0.113.20")
     assert caught.value.response.status_code == 429
-    held.append(await come("203.0.113.10"))
+    held.append(await come("203.0.113.21"))
     await held[0].close(1000)
     for _ in range(100):
         try:
-            held.append(await come("203.0.113.9"))
+            held.append(await come("203.0.113.20"))
             break
         except InvalidStatus:
             await asyncio.sleep(0.05)
