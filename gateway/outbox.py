@@ -149,6 +149,17 @@ class Outbox:
         self._control = deque((now, event, weight) for _, event, weight in self._control)
         self._audio = deque((now, event, weight) for _, event, weight in self._audio)
 
+    def let_go(self) -> None:
+        """The session is over and nobody comes for its frames: most of the weight of what then waits for the collector."""
+        for lane in (self._control, self._audio, self._again, self._sent):
+            lane.clear()
+        self._control_bytes = self._sent_bytes = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """Weight of what was sent and is kept for a resume."""
+        return self._sent_bytes
+
     def waiting(self) -> Iterable[ServerEvent]:
         """Frames not taken yet, for tests and the drain."""
         return [event for _, event, _ in (*self._control, *self._audio)]

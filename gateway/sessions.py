@@ -270,6 +270,7 @@ class Sessions:
         finally:
             self._stop_expiry(entry)
             self._store.remove(entry)
+            session.outbox.let_go()
             self._parts.quota.of(session.profile.rights.account).n_sessions -= 1
             self._parts.metrics.sessions.set(len(self))
             log.info("session ended", extra={"session_id": session.session_id})

@@ -104,6 +104,11 @@ class Speaker:
         """No more segments come."""
         self._decided.put_nowait(None)
 
+    def let_go(self) -> None:
+        """The turn is over: its audio is not needed any more, though its record is kept with the conversation."""
+        for track in self.tracks:
+            track.let_go()
+
     def playout_moved(self) -> None:
         """The client reported playout or goes on after a pause: look at the clock again."""
         self._moved.ring()

@@ -83,6 +83,16 @@ class Track:
         self.is_made = True
         self._grown.ring()
 
+    @property
+    def left_bytes(self) -> int:
+        """PCM that was made and not taken yet."""
+        return self._n_bytes
+
+    def let_go(self) -> None:
+        """Nobody takes the rest any more; what is known of the segment stays."""
+        self._chunks.clear()
+        self._n_bytes = 0
+
     async def made(self, n_bytes: float) -> None:
         """Wait until so much PCM of the segment has been made, or all of it."""
         while self.made_bytes < n_bytes and not self.is_made:

@@ -355,6 +355,8 @@ class Turn:
         self._gate.put(TurnDone(turn=self.number, status=status, timeline=self.clock.timeline()))
         log.info("turn ended", extra=self._books.record(status, self._asking, self._wording).logged())
         self._books.tell(status, self._asking, self._wording)
+        if self._speaker is not None:
+            self._speaker.let_go()
 
     def _make_speaker(self) -> Speaker:
         settings = self._parts.settings
