@@ -110,6 +110,8 @@ class Guest:
             else:
                 turn = await self._go_through(turn)
             self._raise_if_lost()
+        for turn in self._ear.open_turns():  # one that superseded what was asked
+            await self._hear_out(turn)
         await self._wait_for_goodbye()
 
     async def _ask(self) -> Turn | None:
