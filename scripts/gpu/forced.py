@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import torch
 
-VARIABLE = "STRETTO_FORCED_REPLIES"
+from scripts.gpu.settings import REPLIES_VARIABLE
+
 _STEP = 7  # neighboring prompt lengths get replies that are far apart
 
 
@@ -33,7 +34,7 @@ def reply_of(prompt_len: Any, n_replies: int) -> Any:  # Any: int or tensor
 @functools.cache
 def rows() -> list[list[int]]:
     """Token ids of each reply."""
-    loaded: list[list[int]] = json.loads(Path(os.environ[VARIABLE]).read_text("utf-8"))
+    loaded: list[list[int]] = json.loads(Path(os.environ[REPLIES_VARIABLE]).read_text("utf-8"))
     return loaded
 
 
@@ -153,5 +154,5 @@ class Forcing:
     """For `worker_extension_cls`: being imported is all that it does."""
 
 
-if VARIABLE in os.environ:
+if REPLIES_VARIABLE in os.environ:
     _install()

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from scripts.gpu.settings import NO_MULTICAST, OFFLINE, PERSONA, SAMPLER, runner, tree
+from scripts.gpu.settings import NO_MULTICAST, OFFLINE, PERSONA, REPLIES_VARIABLE, RULES_VARIABLE, SAMPLER, runner, tree
 
 ROOT = Path(__file__).parents[2]
 RULES_FILE = "step_rules.json"
@@ -355,7 +355,7 @@ def main() -> int:
         os.environ.update({**OFFLINE, **NO_MULTICAST, **SAMPLER, "PYTHONPATH": paths, "VLLM_CACHE_ROOT": cache})
         rules = Path(scratch) / RULES_FILE
         rules.write_text("{}", "utf-8")
-        os.environ.update(STRETTO_FORCED_REPLIES=str(forced), STRETTO_STEP_RULES=str(rules))
+        os.environ.update({REPLIES_VARIABLE: str(forced), RULES_VARIABLE: str(rules)})
         os.environ["VLLM_USE_V2_MODEL_RUNNER"] = "1" if runner(args) == "v2" else "0"
         import uvloop
 

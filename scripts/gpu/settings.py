@@ -29,6 +29,8 @@ PERSONA = (
     "decline in one friendly sentence and offer something else. "
 )
 KEEP_TOKENS = 6000
+# How the engine's processes learn of files. Not our prefix: those of the gateway's own names stay with the gateway.
+REPLIES_VARIABLE, RULES_VARIABLE = "GPU_RUN_REPLIES", "GPU_RUN_STEP_RULES"
 NEED_RULES = {"priority"}  # rows that change the scheduler's rules while the engine runs
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 
-VARIABLE = "STRETTO_STEP_RULES"
+from scripts.gpu.settings import RULES_VARIABLE
 
 
 class StepRules(AsyncScheduler):
@@ -21,7 +21,7 @@ class StepRules(AsyncScheduler):
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # Any: vLLM's own
         super().__init__(*args, **kwargs)
         self._own = self.max_num_scheduled_tokens, self.scheduler_config.long_prefill_token_threshold
-        self._path, self._seen_ns = Path(os.environ[VARIABLE]), 0
+        self._path, self._seen_ns = Path(os.environ[RULES_VARIABLE]), 0
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:  # Any: vLLM's own
         """vLLM's, by the rules of now."""

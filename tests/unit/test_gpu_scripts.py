@@ -11,9 +11,10 @@ import pytest
 
 from engine.api import Synthesis
 from engine.fake import ScriptedVoice
+from engine.inherited import inherited
 from scripts.gpu import pace
 from scripts.gpu.run import arguments
-from scripts.gpu.settings import vllm
+from scripts.gpu.settings import REPLIES_VARIABLE, RULES_VARIABLE, vllm
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,6 +41,12 @@ def test_a_step_that_is_none_is_refused() -> None:
     with pytest.raises(subprocess.CalledProcessError) as caught:
         planned("72b-int8")
     assert "got 72b-int8, expected smoke" in caught.value.stderr
+
+
+def test_the_engines_processes_learn_of_the_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (REPLIES_VARIABLE, RULES_VARIABLE):
+        monkeypatch.setenv(name, "/file")
+        assert inherited().get(name) == "/file"
 
 
 async def test_a_hurried_reply_sounds_shorter() -> None:
