@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import secrets
 import time
@@ -18,6 +19,8 @@ from gateway.errors import RateLimited, WrongKey
 from gateway.metrics import Metrics
 from gateway.tickets import Grant, MemoryKeeper, TicketKeeper, Tickets, is_ticket
 
+log = logging.getLogger("stretto.entry")
+
 
 class Entry:
     """Asked by every door before anything else."""
@@ -31,6 +34,7 @@ class Entry:
         self._proxies = addresses.networks(server.trusted_proxies)
         self._knocks = Knocks(server.handshakes_per_s)
         self._guesses = Guesses(server.failed_keys_per_min)
+        self._has_warned = False
         self._crowd = Crowd(server.sockets_per_address)
 
     async def recognise(self, knock: HTTPConnection, prefix: str) -> Grant:
@@ -81,7 +85,13 @@ class Entry:
 
     def _address(self, knock: HTTPConnection) -> str:
         peer = knock.client.host if knock.client is not None else ""
-        return addresses.counted(addresses.client_of(peer, knock.headers.getlist("x-forwarded-for"), self._proxies))
+        forwarded = knock.headers.getlist("x-forwarded-for")
+        if forwarded and not self._has_warned and not addresses.is_trusted(peer, self._proxies):
+            self._has_warned = True
+            log.warning(
+                "X-Forwarded-For from a peer that server.trusted_proxies does not list: its clients count as one", extra={"peer": peer}
+            )
+        return addresses.counted(addresses.client_of(peer, forwarded, self._proxies))
 
     async def _recognised(self, knock: HTTPConnection, prefix: str) -> Grant:
         headers, offers = knock.headers, knock.scope.get("subprotocols", [])

@@ -48,6 +48,9 @@ def test_forged_forwarded_headers_do_not_hide_who_guesses(alone: Running) -> Non
     assert status == 429
     assert 1 <= after_s <= 20
     assert asked(alone, "alpha")[0] == 429, "a right key is not told from a wrong one meanwhile"
+    warnings = [line for line in alone.lines if "server.trusted_proxies" in line]
+    assert len(warnings) == 1, "whoever forgot the setting learns it, once"
+    assert "203.0.113" not in warnings[0]
 
 
 def test_behind_a_trusted_proxy_each_client_is_counted_for_itself(proxied: Running) -> None:
