@@ -14,6 +14,7 @@ from tests.doubles.collector import Collector, attributes, collector
 from tests.protocol.peer import peer
 from tests.running import Running, gateway
 
+pytestmark = pytest.mark.may_block  # waits for the collector, starts and stops gateways
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 HEADERS = {"traceparent": f"00-{TRACE}-{SPAN}-01"}
 REPLY = "Zanzibar is warm. It is an island."
@@ -62,7 +63,6 @@ async def test_the_other_door_is_traced_alike(traced: tuple[Running, Collector])
     assert newest.trace_id.hex() == "12" * 16
 
 
-@pytest.mark.may_block  # starts and stops a gateway
 async def test_a_hanging_collector_holds_up_neither_a_turn_nor_the_shutdown() -> None:
     with collector() as double:
         double.hang.set()
