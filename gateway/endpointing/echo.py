@@ -9,15 +9,17 @@ from __future__ import annotations
 import re
 import unicodedata
 
-_UNIT = re.compile(r"[\u2e80-\ud7ff\uf900-\ufaff]|[^\W_]+(?:['’][^\W_]+)*")
+from gateway.endpointing.script import simplified
+
+_UNIT = re.compile(r"[\u2e80-\u2fff\u3005-\u3007\u3040-\ud7ff\uf900-\ufaff]|[^\W_]+(?:['’][^\W_]+)*")
 _LIKE_OURS = 0.75  # of the heard words, in our order; recognizers mishear a fifth of an echo from a cheap speaker
 _LAST_UNITS = 40  # about ten seconds of speech: what can still be in the room
 _FEWEST_UNITS = 3
 
 
 def units(text: str) -> list[str]:
-    """Words, and single Chinese characters, without marks and case."""
-    return [unit.replace("’", "'") for unit in _UNIT.findall(unicodedata.normalize("NFKC", text).casefold())]
+    """Words, and single Chinese characters, without marks, case and difference of script."""
+    return [unit.replace("’", "'") for unit in _UNIT.findall(simplified(unicodedata.normalize("NFKC", text).casefold()))]
 
 
 def is_echo(heard: str, said: str) -> bool:

@@ -12,6 +12,8 @@ import unicodedata
 from enum import StrEnum, auto
 from pathlib import Path
 
+from gateway.endpointing.script import simplified
+
 
 class Reading(StrEnum):
     """Of an unfinished utterance's text."""
@@ -36,7 +38,6 @@ _ANSWERS = frozenset(_WORDS["answers"])  # fillers that are a whole answer as we
 _PHRASES = tuple(_WORDS["phrases"])  # said while thinking
 _OPENERS = frozenset(_WORDS["openers"])  # nothing else in the last clause: it has only begun
 _HALF = re.compile(rf"(?:{'|'.join(sorted(_WORDS['half'], key=len, reverse=True))})(?![a-z'])")  # "When I was young": and then?
-_SIMPLIFIED = str.maketrans(dict(zip(_WORDS["simplified"][::2], _WORDS["simplified"][1::2], strict=True)))  # recognizers mix the scripts
 _CLAUSE = re.compile(r"[,，;；.。?？!！:：…]+")
 _HAN_LAST = tuple(sorted((w for w in _FILLERS | _NEVER_LAST | _RARELY_LAST | _SELDOM_LAST if ord(w[0]) > 0x2E80), key=len, reverse=True))
 _NUMBER_WORDS = frozenset(_WORDS["digits"])
@@ -49,7 +50,7 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 def read(text: str) -> Reading:
     """How the text ends."""
-    text = unicodedata.normalize("NFKC", text).strip().casefold().translate(_SIMPLIFIED)
+    text = simplified(unicodedata.normalize("NFKC", text).strip().casefold())
     bare = text.rstrip(" " + _STOPS + "\"')）」』”’")
     if not _WORD.search(text):
         return Reading.EMPTY

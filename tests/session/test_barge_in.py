@@ -81,7 +81,7 @@ async def test_after_an_interruption_the_cut_prompt_is_read_ahead_while_the_user
         assert scene.parts.metrics.prompts.warm_ups.labels("conversation", "done")._value.get() == 2
 
 
-@pytest.mark.parametrize("text", ["Mhm.", "uh-huh", "Right.", "嗯", "对", ""])
+@pytest.mark.parametrize("text", ["Mhm.", "uh-huh", "Right.", "嗯", "对。", ""])
 async def test_a_backchannel_or_cough_pauses_and_the_reply_plays_on(text: str) -> None:
     async with talking(("Tell me a lot.", text), (LONG,), settings=QUICK) as (scene, microphone):
         await microphone.say(800)

@@ -257,6 +257,8 @@ def test_no_wait_is_outside_its_bounds_and_a_higher_score_never_waits_longer() -
         ("Right, but", "confirm", "confirm"),
         ("Stop", "confirm", "confirm"),
         ("嗯，对", "wait", "dismiss"),
+        ("嗯，對。", "wait", "dismiss"),
+        ("好的。", "wait", "dismiss"),
         ("嗯，对，不过", "confirm", "confirm"),
         ("等一下", "confirm", "confirm"),
     ],
@@ -297,4 +299,6 @@ def test_an_echo_never_stops_a_reply() -> None:
 
 def test_a_chinese_echo_is_compared_by_characters() -> None:
     assert is_echo("大海覆盖了地球", "大海覆盖了我们星球的大部分，也就是地球")
+    assert is_echo("大海覆蓋了地球。", "大海覆盖了我们星球的大部分，也就是地球"), "also where the recognizer writes traditional characters"
+    assert not is_echo("地球。", "也就是地球。"), "marks are no words"
     assert not is_echo("我不想听大海", "大海覆盖了我们星球的大部分")

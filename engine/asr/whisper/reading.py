@@ -17,7 +17,7 @@ _GUESSED = -2.5  # and where it has no idea of its words at all
 _REPETITIVE = 2.4  # how far text may be compressed
 _SHORTEST_REFRAIN, _LONGEST_REFRAIN = 3, 20  # words: "no, no, no" is said, "she put down her bags" three times in a row is not
 _TIMES = 3
-_UNIT = re.compile(r"[\u2e80-\ud7ff\uf900-\ufaff]|[^\W_]+")
+_UNIT = re.compile(r"[\u2e80-\u2fff\u3005-\u3007\u3040-\ud7ff\uf900-\ufaff]|[^\W_]+")
 _TOKENS_PER_S = 12  # twice what a fast speaker says in a script with a token for each character
 _TOKENS_AT_LEAST = 12
 
