@@ -10,6 +10,7 @@ import unicodedata
 from typing import Literal
 
 from gateway.config import SpeculationSettings
+from gateway.endpointing import simplified
 
 Outcome = Literal["committed", "changed", "resumed", "cancelled", "failed", "no_headroom"]
 """What became of a draft: kept; the text became another one; the speaker went on; typed over or cancelled; its engine failed; not begun."""
@@ -20,8 +21,8 @@ _INSIDE_NUMBERS = frozenset(".,:-/")
 
 
 def normalized(text: str) -> str:
-    """The text as far as two readings of the same speech agree: no case, marks or spaces, but the marks inside numbers."""
-    text = unicodedata.normalize("NFKC", text).casefold()
+    """The text as far as two readings of the same speech agree: no case, marks (but in numbers), spaces, traditional characters."""
+    text = simplified(unicodedata.normalize("NFKC", text).casefold())
     last = len(text) - 1
     return "".join(char for place, char in enumerate(text) if char.isalnum() or (0 < place < last and _is_inside_number(text, place)))
 

@@ -69,7 +69,7 @@ ROOMS: dict[str, Room] = {
     "gateway.codecs.realtime": Room(1),
     "gateway.endpointing": Room(1),
     "gateway.turn_state": Room(1),
-    "gateway.speculation": Room(1),
+    "gateway.speculation": Room(1, ("gateway.endpointing",)),  # two readings are compared as endpointing reads them
     "gateway.history": Room(1, ("engine.api",)),
     "gateway.speech": Room(1),
     "gateway.speech.emotion": Room(1),

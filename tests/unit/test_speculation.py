@@ -28,6 +28,7 @@ def offer(speculation: Speculation, text: str, *, looks_finished: bool = True, h
         ("Ice cream", "icecream", True),
         ("１２ 点", "12点", True),
         ("今天天气怎么样", "今天天气怎么样？", True),
+        ("今天天氣怎麼樣", "今天天气怎么样？", True),
         ("What time is it", "What time was it", False),
         ("It costs 1.5", "It costs 15", False),
         ("At 1:30", "At 130", False),
