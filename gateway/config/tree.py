@@ -217,6 +217,7 @@ class BargeInSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         "哦", "噢", "啊", "行", "嘿", "哈哈",
     )  # fmt: skip
     hold_s: Positive = 6.0
+    partial_ms: PositiveInt = 350
     echo_guard: bool = True
 
 

@@ -72,6 +72,7 @@ class Listener:
         self._mode = mode
         self._endpointing, self._hearing = settings.endpointing, settings.hearing
         self._preroll_ms = settings.hearing.preroll_ms
+        self._held_ms = min(settings.barge_in.partial_ms, settings.hearing.partial_ms)
         self._ears, self._metrics, self._now, self._owner = ears, metrics, now, owner
         self._incoming = IncomingAudio(audio_in.codec, audio_in.rate_hz)
         self._half = b""
@@ -307,7 +308,9 @@ class Listener:
     def _read_along(self, utterance: OpenUtterance, spoken_until_ms: float) -> None:
         """Ask for a partial text when enough was said since the last one."""
         piece = utterance.piece
-        is_due = spoken_until_ms - max(piece.read_until_ms, piece.from_ms) >= self._hearing.partial_ms
+        is_first = piece.read_until_ms <= piece.from_ms
+        wait_ms = self._held_ms if self._owner.awaits_words and not is_first else self._hearing.partial_ms
+        is_due = spoken_until_ms - max(piece.read_until_ms, piece.from_ms) >= wait_ms
         if is_due and not piece.is_read and not utterance.is_paused:
             pcm, until_ms = self._tape.cut(piece.from_ms, self._heard_ms), self._heard_ms
             self._readings.read_partial(utterance, pcm, until_ms, self.language, self._on_partial)

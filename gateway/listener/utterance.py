@@ -30,6 +30,10 @@ class Owner(Protocol):
     def is_deaf(self) -> bool:
         """Whether what is said now is not meant to be heard."""
 
+    @property
+    def awaits_words(self) -> bool:
+        """Whether a reply is held, or would be stopped, until it is clear that words are said."""
+
     def on_speech_started(self, number: int, at_ms: int, started_s: float) -> None:
         """Somebody speaks."""
 

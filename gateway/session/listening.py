@@ -151,6 +151,11 @@ class Listening:
         """Whether a reply may not be interrupted now."""
         return not self._session.profile.allow_barge_in and self._session.state in REPLYING
 
+    @property
+    def awaits_words(self) -> bool:
+        """Whether what is said now may stop a reply, and has not yet."""
+        return self._session.state in REPLYING and not self._is_confirmed and not self._only_notes
+
     def on_speech_started(self, number: int, at_ms: int, started_s: float) -> None:
         """Somebody speaks: a reply that sounds is paused, a cold prompt is warmed."""
         session = self._session
@@ -256,7 +261,7 @@ class Listening:
     def _judge(self, text: str, *, is_final: bool) -> None:
         """Whether the words stop the reply that is on its way."""
         session = self._session
-        if session.state not in REPLYING or self._is_confirmed or self._only_notes:
+        if not self.awaits_words:
             return
         settings = self._parts.settings.barge_in
         if self._is_pushed:  # a pressed button is no backchannel
@@ -344,7 +349,7 @@ class Listening:
     def _tell(self, event: ServerEvent) -> None:
         """Send what is heard; while a reply is on its way, a client that would stop its player at once hears of words alone."""
         session = self._session
-        if session.profile.is_clocked and session.state in REPLYING and not self._is_confirmed and not self._only_notes:
+        if session.profile.is_clocked and self.awaits_words:
             self._withheld.append(event)
         else:
             session.outbox.put(event)

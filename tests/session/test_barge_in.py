@@ -96,6 +96,17 @@ async def test_a_backchannel_or_cough_pauses_and_the_reply_plays_on(text: str) -
         assert scene.audio_ms(1) == pytest.approx(sum(done.audio_ms for done in scene.of(SegmentDone, 1)), abs=10)
 
 
+async def test_half_a_word_over_a_reply_is_soon_read_again() -> None:
+    heard = ("Tell me.", Heard(text="Stop that please.", partials=((0, ""), (1000, "Stop"))))
+    async with talking(heard, (LONG, "Fine."), settings={"hearing": {"merge_ms": 0}}) as (scene, microphone):
+        await microphone.say(800)
+        await scene.until(AudioFrame, n=20)
+        began_s = scene.time()
+        await microphone.say(2000)
+        await scene.until(Interrupted)
+        assert scene.when(Interrupted) - began_s < 1.0, "and not another 700 ms later"
+
+
 async def test_while_paused_the_clock_stands_still_and_no_sound_is_lost() -> None:
     async with talking(("Tell me a lot.", "mhm"), (LONG,), settings=QUICK, final_ms=1500) as (scene, microphone):
         await microphone.say(800)

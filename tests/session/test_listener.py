@@ -36,7 +36,7 @@ class Notes:
         loop = asyncio.get_running_loop()
         self._start_s = loop.time()
         self._now = loop.time
-        self.is_deaf = False
+        self.is_deaf = self.awaits_words = False
         self.told: list[tuple[float, str, object]] = []
         self.utterances: list[Utterance] = []
 
