@@ -192,8 +192,8 @@ VALUES = (
         name="max_cudagraph_capture_size",
         verdict="helps",
         when=_above(511),
-        says="lets steps with up to that many tokens replay a CUDA graph; vLLM alone stops at twice max_num_seqs. 512 fresh tokens took 81 ms "
-        "with graphs to 128, 48 with graphs to 512 (72B FP8; 23 and 16 on a 7B)",
+        says="lets steps with up to that many tokens replay a CUDA graph; vLLM alone stops at twice max_num_seqs. 512 fresh tokens took "
+        "81 ms with graphs to 128, 48 with graphs to 512 (72B FP8; 23 and 16 on a 7B)",
     ),
     Rule(
         name="gpu_memory_utilization",
