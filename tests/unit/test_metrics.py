@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 
 from gateway.metrics import EAR_FAULTS, LLM_FAULTS, VOICE_FAULTS, Metrics
 
@@ -36,6 +36,13 @@ def registry() -> CollectorRegistry:
 def test_a_count_that_can_be_foreseen_begins_at_zero(registry: CollectorRegistry, name: str, labels: dict[str, str]) -> None:
     Metrics(registry)
     assert registry.get_sample_value(name, labels) == 0
+
+
+def test_a_scrape_has_no_birth_dates(registry: CollectorRegistry) -> None:
+    Metrics(registry)
+    page = generate_latest(registry).decode()
+    assert "stretto_turns_total" in page
+    assert "_created" not in page
 
 
 def test_voices_that_may_step_in_for_each_other_begin_at_zero(registry: CollectorRegistry) -> None:
