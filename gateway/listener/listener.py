@@ -12,6 +12,8 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Literal
 
+from msgspec import structs
+
 from engine.api import Ears, EngineError
 from engine.audio_codecs.incoming import IncomingAudio
 from gateway.config import Settings
@@ -225,9 +227,8 @@ class Listener:
                 continue
             self._metrics.utterances.labels("text" if text[0] else "empty").inc()
             self._metrics.final_transcript.observe(self._now() - utterance.ended_s)
-            self._owner.on_utterance(
-                Utterance(number=utterance.number, text=text[0], language=text[1], at_ms=utterance.at_ms, ended_s=utterance.ended_s)
-            )
+            read = Utterance(number=utterance.number, text=text[0], language=text[1], at_ms=utterance.at_ms, ended_s=utterance.ended_s)
+            self._owner.on_utterance(structs.replace(read, is_whole=utterance.is_whole))
 
     def _whole_samples(self, event: AppendAudio) -> bytes:
         """Half a sample at the end waits for its other half in a stream without times; a frame with a time of its own loses it."""

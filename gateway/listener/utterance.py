@@ -14,13 +14,17 @@ COVERED_MS = 120.0  # less than a syllable is missing: detectors hold on to a vo
 
 
 class Utterance(Struct, frozen=True, kw_only=True):
-    """A finished one. `text` may be empty: nobody spoke. `ended_s`: the end of speech on the loop's clock; `at_ms` on the client's."""
+    """A finished one. `text` may be empty: nobody spoke. `ended_s`: the end of speech on the loop's clock; `at_ms` on the client's.
+
+    `is_whole` False: a part of a long one could not be read in time.
+    """
 
     number: int
     text: str
     language: str | None
     at_ms: int
     ended_s: float
+    is_whole: bool = True
 
 
 class Owner(Protocol):
@@ -94,6 +98,11 @@ class OpenUtterance:
         self.piece.pcm = pcm if self.piece.text is None else b""
         self.earlier.append(self.piece)
         self.piece = Piece(self.piece.number + 1, from_ms)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether each piece was read."""
+        return all(piece.text is not None for piece in (*self.earlier, self.piece))
 
     def text_with(self, text: str) -> str:
         """The text of the last piece behind those of the earlier ones, as far as they are known."""

@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from engine.api import EngineSetupError
 from gateway.endpointing import is_echo, judge
-from gateway.errors import NotAvailable, StrettoError, UnsupportedCodec
+from gateway.errors import NotAvailable, SpeechLost, StrettoError, UnsupportedCodec
 from gateway.events import (
     AppendAudio,
     AudioIn,
@@ -200,6 +200,8 @@ class Listening:
         is_answered = bool(text) and session.profile.auto_reply and turn_refusal(session, self._parts) is None
         turn = session.n_turns + 1 if is_answered else None
         self._tell(Transcribed(utterance=utterance.number, text=utterance.text, final=True, turn=turn, item_id=item_id))
+        if not utterance.is_whole:
+            session.outbox.put(error_frame(SpeechLost("A part of what was said could not be understood in time; the rest is answered.")))
         if not text:
             self.drafts.give_up("changed")
         elif session.profile.auto_reply:

@@ -192,6 +192,7 @@ async def test_a_piece_that_could_not_be_read_is_read_again() -> None:
     async with listening(("First", lost, "third."), scores=(0.3,), settings={"hearing": {"final_s": 20.0}}) as scene:
         await speak_of_the_sea(scene, ("", "", ""))
         assert scene.notes.utterances[0].text == "First second third."
+        assert scene.notes.utterances[0].is_whole
 
 
 async def test_a_piece_that_stays_unread_takes_nothing_from_the_others() -> None:
@@ -199,6 +200,7 @@ async def test_a_piece_that_stays_unread_takes_nothing_from_the_others() -> None
     async with listening(("First", lost, "third."), scores=(0.3,), settings={"hearing": {"final_s": 3.0}}) as scene:
         await speak_of_the_sea(scene, ("", "", ""))
         assert scene.notes.utterances[0].text == "First third."
+        assert not scene.notes.utterances[0].is_whole
 
 
 async def test_pieces_that_break_off_are_joined_without_the_stop_that_was_guessed() -> None:

@@ -240,6 +240,17 @@ async def test_a_recognizer_that_fails_is_told_and_the_next_utterance_heard() ->
         await scene.until(TurnDone)
 
 
+async def test_a_part_of_a_long_speech_that_stays_unread_is_told_and_the_rest_answered() -> None:
+    heard = ("First", Heard(text="", errors=(EngineNotReady,) * 999), "third.")
+    async with talking(heard, scores=(0.3,), settings={"hearing": {"final_s": 2.0}, **SPOKEN}) as (scene, microphone):
+        for _ in range(3):
+            await microphone.say(8000)
+            await asyncio.sleep(0.5)
+        assert (await scene.until(TurnDone)).status == "completed"
+        assert said(scene)[0] == ("user", "First third.")
+        assert [(error.code, error.retryable) for error in scene.of(ErrorRaised)] == [("asr_failed", True)]
+
+
 async def test_push_to_talk_answers_at_the_commit() -> None:
     start = StartSession(audio_in=AudioIn(), turn_detection="push_to_talk")
     async with talking(start=start) as (scene, microphone):
