@@ -22,6 +22,7 @@ from gateway.outbox import REPLAY_BYTES, WAITING_BYTES, Outbox
 from tests.protocol.peer import peer
 from tests.running import Running, gateway
 
+pytestmark = pytest.mark.may_block  # most start a gateway, and a busy machine takes seconds for that
 MASK = b"\x01\x02\x03\x04"
 PING, BINARY, CONTINUED, FINAL = 9, 2, 0, 0x80
 
