@@ -150,6 +150,21 @@ def _banner(settings: Settings, engines: Engines, port: int, is_tls: bool) -> No
     n_keys = len(settings.server.keys) + len(settings.keys)
     who = f"{n_keys} key(s)" if n_keys else "no key: everyone who reaches this address may talk"
     _say(f"  access: {who}; at most {settings.session.max_sessions} conversations")
+    if settings.capture.folder:
+        _say(f"  kept: {_kept(settings)}, word for word, in {settings.capture.folder}")
+
+
+def _kept(settings: Settings) -> str:
+    """Which conversations go into files: who runs this should know."""
+    if settings.capture.all:
+        return "every conversation whose client does not object"
+    keys = [f"of the key {name}" for name, key in settings.keys.items() if key.capture]
+    asked = ["that ask for it"] if settings.capture.on_request else []
+    return (
+        f"conversations {' and '.join([*keys, *asked])}"
+        if keys or asked
+        else "no conversation (capture.all, on_request and the keys say so)"
+    )
 
 
 def _shown_host(host: str) -> str:

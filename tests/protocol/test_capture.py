@@ -192,6 +192,7 @@ async def test_a_gateway_keeps_what_both_said_and_tells_the_client(tmp_path: Pat
             await other.send(type="text", text="A secret.")
             await other.until("turn.done")
         assert running.stop() == 0
+        assert f"  kept: conversations that ask for it, word for word, in {tmp_path}\n" in running.lines
     header, *lines = kept_in(tmp_path)
     assert header["start"]["capture"] is True
     told = [(by, body["type"]) for _, by, body in lines]
