@@ -104,6 +104,9 @@ class ProcessMetrics:
         self.gpu_used = Gauge("stretto_gpu_memory_used_bytes", "GPU memory in use (NVML)", ("gpu",), registry=registry)
         self.gpu_total = Gauge("stretto_gpu_memory_total_bytes", "GPU memory (NVML)", ("gpu",), registry=registry)
         self.max_sessions = Gauge("stretto_max_sessions", "Sessions that are let in at once", registry=registry)
+        self.resumed = _counter(registry, "stretto_sessions_resumed", "Sessions whose client came back on another connection")
+        self.outages = _counter(registry, "stretto_engine_outages", "Times an engine was ready and then was not", ("engine",))
+        _foresee(self.outages, ("llm", "tts", "asr", "vad", "end_of_turn"))
         self.loop_stalls = _counter(
             registry, "stretto_loop_stalls", "Times the event loop was blocked for over 100 ms; the log says by what"
         )

@@ -61,8 +61,13 @@ async def watch_pressure(pressure: Pressure, admission: Admission, metrics: Metr
 async def watch_engines(
     health: Callable[[], dict[str, Health]], is_open: Callable[[], bool], admission: Admission, metrics: Metrics
 ) -> None:
-    """Open and close admission as the engines come and go. Runs until cancelled."""
+    """Open and close admission as the engines come and go, and count how often each goes. Runs until cancelled."""
+    was_ready: set[str] = set()
     while True:
+        are_ready = {name for name, state in health().items() if state.ready}
+        for name in was_ready - are_ready:
+            metrics.process.outages.labels(name).inc()
+        was_ready = are_ready
         is_ready = is_open()
         if is_ready != admission.is_ready:
             log.warning("engines ready" if is_ready else "engines not ready", extra={"health": _details(health())})

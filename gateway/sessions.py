@@ -174,6 +174,7 @@ class Sessions:
             return None
         self._stop_expiry(entry)
         entry.renew()
+        self._parts.metrics.process.resumed.inc()
         log.info("session resumed", extra={"session_id": wish.session_id, "last_seq": wish.last_seq})
         return entry.session, entry.session.attach(), self._ready(entry, resumed=True)
 
