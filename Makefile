@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SERVE ?=
 SOAK_S ?= 3600
 
-.PHONY: serve test load soak leaks audit fuzz lint ray docs setup setup-dev clean
+.PHONY: serve test load soak leaks chaos audit fuzz lint ray docs setup setup-dev clean
 serve: $(VENV)/.serve  ## environment, engines, weights, then gateway and page on http://localhost:8080
 	@$(BIN)/stretto fetch
 	@exec $(BIN)/stretto serve $(SERVE)
@@ -39,6 +39,10 @@ lint: setup-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+chaos: setup-dev  ## faults while people talk, on scripted and on real engines; one table (about six minutes)
+	$(BIN)/stretto fetch
+	$(BIN)/python -m tests.chaos
 
 ray: setup-dev  ## conversations on a real Ray Serve that grows and loses its head (about two minutes)
 	scripts/setup-ray.sh

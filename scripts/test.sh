@@ -34,7 +34,7 @@ if [ "${STRETTO_VLLM:-1}" = 1 ] && command -v "${STRETTO_PYTHON:-python3.11}" >/
 fi
 
 step "Python"
-folders=(); for folder in ${STRETTO_TESTS:-unit session protocol e2e browser ops}; do folders+=("tests/$folder"); done
+folders=(); for folder in ${STRETTO_TESTS:-unit session protocol e2e browser ops chaos}; do folders+=("tests/$folder"); done
 $bin/python -m pytest "${folders[@]}" -q -ra --durations 15
 
 step "Load, half a minute (make load)"

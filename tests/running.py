@@ -32,6 +32,12 @@ class Running:
     def http_url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    def order(self, line: str) -> None:
+        """Tell a program that `takes_orders`."""
+        assert self.process.stdin is not None, "it takes orders"
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Signal it and wait; the exit status."""
         if self.process.poll() is None:
@@ -41,18 +47,25 @@ class Running:
 
 @contextlib.contextmanager
 def gateway(
-    settings: Mapping[str, str] | None = None, *arguments: str, python: str = sys.executable, module: str = "gateway"
+    settings: Mapping[str, str] | None = None,
+    *arguments: str,
+    python: str = sys.executable,
+    module: str = "gateway",
+    takes_orders: bool = False,
 ) -> Iterator[Running]:
     """A running gateway; `settings` are environment variables (`STRETTO_SECTION__KEY`). Fake engines unless they say otherwise.
 
-    `module`: another program than the gateway's own command, without arguments.
+    `module`: another program than the gateway's own command, without arguments; `takes_orders`: by its standard input.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STRETTO_") or name == "STRETTO_CACHE_DIR"}
     environment |= {"PYTHONUNBUFFERED": "1", "STRETTO_SHEDDING__LAG_MS": "0", **(settings or {})}  # a busy machine refuses no test
     engines = [] if "STRETTO_LLM__ENGINE" in environment else ["--engines", "fake"]
     command = [python, "-m", module, *(["serve", "--port", "0", *engines, *arguments] if module == "gateway" else [])]
     root = Path(__file__).parents[1]
-    process = subprocess.Popen(command, env=environment, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    stdin = subprocess.PIPE if takes_orders else None
+    process = subprocess.Popen(
+        command, env=environment, cwd=root, stdin=stdin, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
     assert process.stderr is not None, "stderr is a pipe"
     lines: list[str] = []
     ready = threading.Event()
@@ -75,6 +88,8 @@ def gateway(
                 process.wait()
         reader.join(5)
         process.stderr.close()
+        if process.stdin is not None:
+            process.stdin.close()
 
 
 def _read(stream: object, lines: list[str], ready: threading.Event) -> None:

@@ -1,0 +1,151 @@
+"""What breaks, whom it concerns, and what must be seen of it; and the row that each fault leaves in the table."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import urllib.request
+from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec import Struct
+
+from tests.chaos.crowd import Crowd, Person, Role
+
+PATIENCE_S = 90.0  # for a recovery that takes a second or two; vLLM loads for twenty
+HANGING_S = 60.0  # after which a turn without an end hangs
+
+Do = Callable[[], Awaitable[None]]
+Concerns = Callable[[Person], bool]
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    """`begin` breaks something, `end` mends it where it does not mend itself, after `lasts_s`.
+
+    `concerns`: who may be told of it, everybody else must not notice. `is_told`: whether those must be. `metric`: what counts it.
+    `deadline_s`: of the gateway itself, before which it cannot know; what is told is counted from there.
+    """
+
+    name: str
+    begin: Do
+    concerns: Concerns
+    metric: str
+    end: Do | None = None
+    lasts_s: float = 1.0
+    is_told: bool = True
+    deadline_s: float = 0.0
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """What came of a fault. `told_ms`: the slowest, None when nobody was told. `recovered_s`: from its end, None when it did not."""
+
+    name: str
+    n_told: int
+    told_ms: float | None
+    n_disturbed: int
+    recovered_s: float | None
+    metric: str
+    counted: float
+    noticed: tuple[str, ...] = ()
+
+    def line(self) -> str:
+        """For the table."""
+        told = "-" if self.told_ms is None else f"{self.told_ms:.0f}"
+        recovered = "NEVER" if self.recovered_s is None else f"{self.recovered_s:.1f}"
+        counted = f"{self.metric} +{self.counted:g}" if self.metric else "(nothing to count)"
+        return f"{self.name:34} {self.n_told:5} {told:>10} {self.n_disturbed:9} {recovered:>10}  {counted}"
+
+
+HEADER = f"{'fault':34} {'told':>5} {'after, ms':>10} {'disturbed':>9} {'well in, s':>10}  counted"
+
+
+def of(*roles: Role) -> Concerns:
+    """Everybody of these kinds."""
+    return lambda person: person.role in roles
+
+
+def nobody(_: Person) -> bool:
+    """It must not be noticed at all."""
+    return False
+
+
+async def strike(crowd: Crowd, fault: Fault, metrics_url: str) -> Row:
+    """Let it happen, and wait until all are well again."""
+    before = await counted(metrics_url, fault.metric)
+    from_s = crowd.now()
+    await fault.begin()
+    await asyncio.sleep(fault.lasts_s)
+    if fault.end is not None:
+        await fault.end()
+    ended_s = crowd.now()
+    concerned = [person for person in crowd.people if fault.concerns(person)]
+    hurt = (
+        concerned
+        if not fault.is_told
+        else [p for p in concerned if any(s.who == p.number for s in crowd.seen(from_s, ended_s, "told", "lost"))]
+    )
+    well_s = await crowd.all_have(hurt, "answered", from_s if not fault.is_told else ended_s, PATIENCE_S)
+    until_s = crowd.now()
+    await crowd.all_have(crowd.people, "ended", from_s, PATIENCE_S)  # what was said meanwhile is judged when it is over
+    after = await counted(metrics_url, fault.metric)
+    told = [s for s in crowd.seen(from_s, until_s, "told", "lost") if any(s.who == person.number for person in concerned)]
+    waits = [max(0.0, 1000 * (s.at_s - max(from_s, s.since_s) - fault.deadline_s)) for s in told]
+    disturbed = [person for person in crowd.people if is_disturbed(person, fault, from_s, crowd.now())]
+    return Row(
+        name=fault.name,
+        n_told=len({s.who for s in told}),
+        told_ms=max(waits, default=None),
+        n_disturbed=len(disturbed),
+        recovered_s=None if well_s is None else max(0.0, well_s - ended_s),
+        metric=fault.metric,
+        counted=after - before,
+        noticed=tuple(what_was_seen(person, from_s) for person in disturbed),
+    )
+
+
+def what_was_seen(person: Person, from_s: float) -> str:
+    """For whoever has to find out why."""
+    words = [
+        f"{s.kind} {s.word} after {s.at_s - from_s:.1f} s, asked at {s.asked_s - from_s:.1f} s" for s in person.seen if s.at_s >= from_s
+    ]
+    return f"{person.role} {person.number}: {'; '.join(words[:6])}"
+
+
+def is_disturbed(person: Person, fault: Fault, from_s: float, until_s: float) -> bool:
+    """Told or cut although it is none of theirs; or, whoever they are, a turn that failed without a word, or that hangs."""
+    seen = [s for s in person.seen if from_s <= s.at_s <= until_s]
+    told = {s.asked_s for s in seen if s.kind == "told"}
+    silent = [s for s in seen if s.kind == "ended" and s.word != "completed" and s.asked_s not in told]
+    hangs = person.asked_s is not None and until_s - person.asked_s > HANGING_S
+    return bool(silent) or hangs or (not fault.concerns(person) and any(s.kind in ("told", "lost") for s in seen))
+
+
+def verdicts(row: Row, fault: Fault) -> list[str]:
+    """What is wrong with a row, whatever the machine's speed."""
+    wrong = []
+    if fault.is_told and not row.n_told:
+        wrong.append("nobody was told")
+    if row.n_disturbed:
+        wrong.append(f"{row.n_disturbed} others noticed: {row.noticed[0]}")
+    if row.recovered_s is None:
+        wrong.append("it did not recover")
+    if fault.metric and row.counted <= 0:
+        wrong.append(f"{fault.metric} did not count it")
+    return [f"{fault.name}: {fault_text}" for fault_text in wrong]
+
+
+async def counted(url: str, metric: str) -> float:
+    """The sum of a metric over all its labels; NAME{part of the labels} takes those alone. 0 where the page is away."""
+    if not metric:
+        return 0.0
+    name, _, labels = metric.rstrip("}").partition("{")
+    try:
+        page = await asyncio.to_thread(_fetch, url)
+    except OSError:
+        return 0.0
+    found: Sequence[tuple[str, str]] = re.findall(rf"^{re.escape(name)}(\{{[^}}]*\}})? (\S+)$", page, re.MULTILINE)
+    return sum(float(value) for shown, value in found if labels in shown)
+
+
+def _fetch(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())
