@@ -9,6 +9,6 @@ from __future__ import annotations
 from gateway.history.budget import Budget
 from gateway.history.items import Item
 from gateway.history.past import History
-from gateway.history.prompt import estimate_tokens, estimated_tokens, prompt_messages, without_reasoning
+from gateway.history.prompt import estimate_tokens, estimated_tokens, prompt_messages, without_oldest, without_reasoning
 
-__all__ = ["Budget", "History", "Item", "estimate_tokens", "estimated_tokens", "prompt_messages", "without_reasoning"]
+__all__ = ["Budget", "History", "Item", "estimate_tokens", "estimated_tokens", "prompt_messages", "without_oldest", "without_reasoning"]

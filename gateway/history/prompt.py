@@ -48,6 +48,18 @@ def prompt_messages(items: Iterable[Item]) -> Iterator[Message]:
         yield open_message
 
 
+def without_oldest(messages: Sequence[Message]) -> tuple[Message, ...] | None:
+    """About half of a prompt that did not fit: the instructions stay, and what begins with a later question; None where there is none."""
+    n_head = int(bool(messages) and messages[0].role == "system")
+    head, rest = messages[:n_head], messages[n_head:]
+    later = [place for place, message in enumerate(rest) if place and message.role == "user"]
+    if not later:
+        return None
+    kept = rest[next((place for place in later if place >= len(rest) // 2), later[-1]) :]
+    called = {call.call_id for message in kept for call in message.tool_calls}
+    return (*head, *(message for message in kept if message.role != "tool" or message.call_id in called))
+
+
 def estimate_tokens(text: str) -> int:
     """Tokens of a message, on the safe side, without a tokenizer."""
     n_wide = 0 if text.isascii() else sum(1 for char in text if ord(char) >= _WIDE_FROM)

@@ -26,6 +26,7 @@ from engine.api import (
     Usage,
 )
 from gateway.errors import ToolTimedOut
+from gateway.history import without_oldest
 from gateway.pacing import put_off
 from gateway.turn.gate import Gate
 from gateway.turn.plan import Parts, Plan
@@ -69,7 +70,7 @@ class Asking:
             self._used, self._using = self.usage, Usage()
             self._round_from = len(self._deltas)
             self._calls = ()
-            calls = await self._ask(messages, with_tools=n_left > 0)
+            messages, calls = await self._ask_what_fits(messages, with_tools=n_left > 0)
             if not calls:
                 return
             said = "".join(delta.text for delta in self._deltas[self._round_from :])
@@ -139,6 +140,18 @@ class Asking:
             text += delta.text
         return Kept(ids=tuple(ids), text=text)
 
+    async def _ask_what_fits(self, messages: tuple[Message, ...], *, with_tools: bool) -> tuple[tuple[Message, ...], tuple[ToolCall, ...]]:
+        """One request, and again with the older half left out while the model's context is too short; what was asked, and its calls."""
+        while True:
+            try:
+                return messages, await self._ask(messages, with_tools=with_tools)
+            except ContextTooLong:
+                self.is_too_long = True
+                shorter = without_oldest(messages) if self._plan.has_floor else None
+                if shorter is None:
+                    raise
+                messages = shorter
+
     async def _ask(self, messages: tuple[Message, ...], *, with_tools: bool) -> tuple[ToolCall, ...]:
         """One request; the calls of tools that were offered."""
         tools = self._plan.tools if with_tools else ()
@@ -167,9 +180,6 @@ class Asking:
                             deadline.reschedule(later)
                         self._take(delta)
                         calls.extend(delta.tool_calls if tools else ())
-        except ContextTooLong:
-            self.is_too_long = True
-            raise
         except TimeoutError as error:
             raise EngineStalled(f"no text for {wait_s} s") from error
         finally:

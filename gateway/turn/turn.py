@@ -190,7 +190,7 @@ class Turn:
 
     @property
     def is_too_long(self) -> bool:
-        """Whether it failed because its prompt did not fit into the model's context."""
+        """Whether its prompt did not fit into the model's context as it was."""
         return self._asking.is_too_long
 
     def raw_text(self) -> str:

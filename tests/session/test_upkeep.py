@@ -13,6 +13,7 @@ from gateway.events import (
     DeleteItem,
     ErrorRaised,
     HistoryItem,
+    ItemInfo,
     RequestReply,
     SegmentDecided,
     SendText,
@@ -232,13 +233,30 @@ async def test_over_ten_turns_with_tools_and_interruptions_only_new_words_are_re
             assert usage.prompt_tokens - usage.cached_tokens <= new + 3 * CACHE_BLOCK_TOKENS
 
 
-async def test_a_conversation_that_is_longer_than_it_looked_fails_once_and_goes_on() -> None:
-    """The estimate says that there is room, the model's context that there is none; the next turn has left out enough."""
-    start = StartSession(output="text", history=tuple(HistoryItem(role="user", text="\u00e9 " * 300) for _ in range(5)))
+async def test_a_conversation_that_is_longer_than_it_looked_is_answered_without_its_oldest_half() -> None:
+    """The estimate says that there is room, the model's context that there is none: the turn is answered, and the next ones fit."""
+    start = StartSession(
+        output="text", instructions="Be kind.", history=tuple(HistoryItem(role="user", text=f"{n} " + "\u00e9 " * 300) for n in range(5))
+    )
     model = ScriptedModel(["Fine."], context_tokens=1500)
     async with stage(model=model, settings={"session": {"context_tokens": 1200}}, start=start) as scene:
         for number in range(4):
-            scene.send(SendText(text="Hello?"))
+            scene.send(SendText(text=f"Hello {number}?"))
             await scene.until(TurnDone, n=number + 1)
-        assert [done.status for done in scene.of(TurnDone)] == ["failed", "completed", "completed", "completed"]
+        assert {done.status for done in scene.of(TurnDone)} == {"completed"}
+        assert not scene.of(ErrorRaised)
+        first = turns(scene)[0].prompt.messages
+        assert [message.text[:7] for message in (first[0], first[-1])] == ["Be kind", "Hello 0"]
+        assert 3 <= len(first) < 7
+        scene.send(RequestReply(id="r", conversation="none", input=(ItemInfo(role="user", text="\u00e9 " * 1600),)))
+        await scene.until(ErrorRaised)
+        assert [error.code for error in scene.of(ErrorRaised)] == ["context_too_long"], "what a client gave itself is not cut"
+
+
+async def test_one_text_that_is_longer_than_the_context_is_told() -> None:
+    async with stage(model=ScriptedModel(["Fine."], context_tokens=300), start=START) as scene:
+        scene.send(SendText(text="\u00e9 " * 400))
+        assert (await scene.until(TurnDone)).status == "failed"
         assert [error.code for error in scene.of(ErrorRaised)] == ["context_too_long"]
+        scene.send(SendText(text="Hello?"))
+        assert (await scene.until(TurnDone, n=2)).status == "completed"

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from engine.api import FinishReason
+from engine.api import FinishReason, Message, ToolCall
 from gateway.errors import DuplicateItem, UnknownItem
 from gateway.events import Role
-from gateway.history import Budget, History, Item, estimate_tokens, estimated_tokens, without_reasoning
+from gateway.history import Budget, History, Item, estimate_tokens, estimated_tokens, without_oldest, without_reasoning
 from gateway.history.budget import n_to_leave_out
 from gateway.history.summary import asking, read, told
 
@@ -122,6 +122,21 @@ def test_a_script_that_takes_more_tokens_than_estimated_is_trimmed_sooner() -> N
     assert len(made.messages("Persona.", budget)) < 6
     made.learn(100, 60, is_too_long=False)
     assert made.outgrown("Persona.", Budget(tokens=250)) == [], "an estimate on the safe side stays where it is"
+
+
+def test_half_of_a_prompt_that_did_not_fit_keeps_instructions_and_question() -> None:
+    call = ToolCall(call_id="c", name="find", arguments="{}")
+    persona, last = Message(role="system", text="Persona."), Message(role="user", text="Well?")
+    past = (
+        Message(role="user", text="One"),
+        Message(role="assistant", text="", tool_calls=(call,)),
+        Message(role="user", text="Two"),
+        Message(role="tool", text="found", call_id="c"),
+    )
+    assert without_oldest((persona, *past, last)) == (persona, past[2], last), "no result without its call"
+    assert without_oldest((persona, last)) is None
+    assert without_oldest((persona,)) is None
+    assert without_oldest(()) is None
 
 
 def test_the_oldest_part_is_told_before_it_is_needed() -> None:
