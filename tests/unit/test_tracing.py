@@ -12,6 +12,7 @@ from msgspec import structs
 from prometheus_client import CollectorRegistry
 
 from engine.api import Usage
+from gateway import tracing
 from gateway.config import TracingSettings
 from gateway.events import Timeline
 from gateway.metrics import Metrics
@@ -185,7 +186,8 @@ def test_who_the_service_is() -> None:
     assert double.resources[0]["service.name"] == "voice-eu"
 
 
-def test_a_hanging_collector_costs_traces_and_every_one_is_counted() -> None:
+def test_a_hanging_collector_costs_traces_and_every_one_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "CLOSE_S", 0.2)
     with collector() as double:
         double.hang.set()
         sender = Sender(double.url)
@@ -199,7 +201,8 @@ def test_a_hanging_collector_costs_traces_and_every_one_is_counted() -> None:
         assert sender.count("sent") == 0
 
 
-def test_a_collector_that_is_not_there_is_counted() -> None:
+def test_a_collector_that_is_not_there_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "CLOSE_S", 0.2)
     with collector() as double:
         gone = double.url
     sender = Sender(gone)
