@@ -120,7 +120,7 @@ async def test_a_foreign_host_is_refused_in_the_same_form(running: Running) -> N
 
 
 async def test_a_full_house_says_when_to_come_again(running: Running) -> None:
-    async with talk(running), talk(running), talk(running):
+    async with talk(running), talk(running), talk(running, additional_headers={"Authorization": "Bearer beta"}):
         error, headers = await refused(running, 503)
         assert error["type"] == "server_error"
         assert int(headers["Retry-After"]) > 0
