@@ -54,6 +54,7 @@ class Heartbeat:
         self._settings = parts.settings.warm_up
         self._beginnings = beginnings(parts.settings, parts.rules)
         self._n_asked = 0
+        self._is_failing = False
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -98,8 +99,11 @@ class Heartbeat:
                 n_new = await warm(self._parts.model, messages, f"warm-{self._n_asked}", cache_salt=beginning.cache_salt, place=place)
         except (EngineError, TimeoutError) as error:
             metrics.prompts.warm_ups.labels("persona", "failed").inc()
-            log.warning("prompt not warmed", extra={"detail": str(error) or "too late", "n_characters": len(beginning.instructions)})
+            level = logging.DEBUG if self._is_failing else logging.WARNING  # said once, not at every beat
+            self._is_failing = True
+            log.log(level, "prompt not warmed", extra={"detail": str(error) or "too late", "n_characters": len(beginning.instructions)})
             return 0
+        self._is_failing = False
         metrics.prompts.warm_ups.labels("persona", "done").inc()
         metrics.tokens.labels("warm_up").inc(n_new)
         return n_new

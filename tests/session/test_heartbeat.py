@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from engine.api import EngineError, Facts, Generation, Kept, Message, Prompt
 from engine.fake import ScriptedModel
 from gateway.events import SendText, StartSession, TurnDone
@@ -97,6 +99,17 @@ async def test_what_cannot_be_read_is_passed_over_and_counted() -> None:
         assert (counted(scene, "done"), counted(scene, "failed")) == (2, 2)
         scene.send(SendText(text="Hello?"))
         assert (await scene.until(TurnDone)).status == "completed"
+
+
+async def test_a_server_that_refuses_every_warm_up_is_told_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    class Refusing(ScriptedModel):
+        async def render(self, messages: Sequence[Message], tools: Sequence[Any], kept: Kept | None) -> Prompt:  # Any: JSON schema
+            raise EngineError("this server schedules without priorities")
+
+    async with beating(Refusing()) as scene:
+        await asyncio.sleep(300)
+        assert counted(scene, "failed") >= 16
+    assert len([record for record in caplog.records if record.levelname == "WARNING" and "not warmed" in record.message]) == 1
 
 
 async def test_an_engine_that_dies_under_a_beat_does_not_end_the_heartbeat() -> None:
