@@ -54,7 +54,7 @@ def _charts(report: Report) -> list[str]:
     is_steps = report.plan.curve == "steps"
     across = [(float(s.label) if is_steps else s.guests, s) for s in report.windows if s.counts]
     guests = "guests"
-    times = [(sample.at_s, sample) for sample in report.samples]
+    times = [(sample.at_s, sample) for sample in report.samples if sample.at_s >= 0]
     first = [
         Line(f"{kind} {point}", [(x, getattr(s.times[name], point)) for x, s in across if name in s.times])
         for name, kind in (("first_audio", "typed"), ("first_audio_spoken", "spoken"))
@@ -81,7 +81,7 @@ def _charts(report: Report) -> list[str]:
 
 
 def _cpu_points(report: Report) -> list[tuple[float, float]]:
-    known = [(sample.at_s, sample.cpu_s) for sample in report.samples if sample.cpu_s is not None]
+    known = [(sample.at_s, sample.cpu_s) for sample in report.samples if sample.cpu_s is not None and sample.at_s >= 0]
     return [((a + b) / 2, 100 * (y - x) / (b - a)) for (a, x), (b, y) in pairwise(known) if b > a]
 
 
