@@ -17,7 +17,7 @@ from gateway.load.watch import Sample, Scrape, quantile_ms
 
 CLIENT_LATE_MS = 20.0  # p99 of the client's own lag: from here on its figures are partly about itself
 CLIENT_BUSY = 0.85  # of a core, in one process
-SETTLED_SHARE = 1 / 3  # of the samples come before a slope is drawn: pools, caches and counters fill
+SETTLED_SHARE = 2 / 3  # of the samples come before a slope is drawn: pools and caches fill, and the first full collection has to come
 Pages = tuple[Scrape | None, Scrape | None]  # at both edges of a window
 SLOPE_S = 60.0  # over less than this, an allocator's page steps are all there is to see
 TURN_ENDS = ("completed", "interrupted", "superseded", "failed", "refused")
@@ -86,7 +86,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """All of it. Slopes over the last two thirds of the samples, of a load whose guests stay as many."""
+    """All of it. Slopes over the last third of the samples, of a load whose guests stay as many."""
 
     url: str
     engines: str
@@ -163,7 +163,7 @@ def _rate(points: list[tuple[float, float | None]]) -> float | None:
 
 
 def slope_per_min(points: Sequence[tuple[float, float | None]]) -> float | None:
-    """Of the last two thirds of a series, per minute; None where they span too little time."""
+    """Of the last third of a series, per minute; None where they span too little time."""
     known = [(at, value) for at, value in points if value is not None]
     late = known[int(len(known) * SETTLED_SHARE) :]
     if len(late) < 5 or late[-1][0] - late[0][0] < SLOPE_S:

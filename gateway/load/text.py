@@ -51,7 +51,7 @@ def _facts(report: Report) -> list[str]:
             f"drain: {drain.open_turns} turns under way, {drain.lost} lost; over in {drain.seconds:.1f} s, exit code {drain.exit_code}"
         )
     if report.rss_slope_kb_per_min is not None:
-        lines.append(f"memory slope: {report.rss_slope_kb_per_min:+.1f} KB a minute over the last two thirds")
+        lines.append(f"memory slope: {report.rss_slope_kb_per_min:+.1f} KB a minute over the last third")
     lines += report.notes
     lines += [f"limit kept: {v.figure} ({v.where}): {v.got:.6g}, {v.expected}" for v in report.verdicts if v.is_kept]
     lines += [broken(verdict) for verdict in report.verdicts if not verdict.is_kept]
