@@ -23,7 +23,7 @@ from gateway.client.playout import Player, SimulatedPlayer
 from gateway.client.reply import Reply
 from gateway.client.reporter import PlayoutReporter
 from gateway.codecs.native import decode_server, encode_client
-from gateway.errors import ClientError, UnknownType
+from gateway.errors import CLOSE_DRAINING, ClientError, UnknownType
 from gateway.events import (
     AddItem,
     AppendAudio,
@@ -61,6 +61,7 @@ from gateway.events import (
 
 DEFAULT_URL = "ws://127.0.0.1:8080/v1/voice"
 N_REPLIES_KEPT = 16  # replies that nobody asked for (another client's, a greeting) are found by their turn for a while
+MOVE_S = 5.0  # a server that stops: another one that has its conversations answers soon, or none does
 RECONNECT_S = (0.1, 0.2, 0.5, 1.0, 2.0)  # then every 2 s, each with up to half of it again, so that clients do not return in step
 
 _Event = TypeVar("_Event", bound=ServerEvent)
@@ -286,12 +287,13 @@ class Conversation:
             except ClientError as error:
                 await self._socket.close(1002)
                 lost = ConversationLost(1002, f"the server sent what this client cannot read: {error}")
-            if lost.close_code not in RESUMABLE_CLOSES or not await self._resume():
+            wait_s = self._resume_s if lost.close_code in RESUMABLE_CLOSES else MOVE_S if lost.close_code == CLOSE_DRAINING else 0.0
+            if not await self._resume(min(wait_s, self._resume_s)):
                 self._end(lost)
 
-    async def _resume(self) -> bool:
+    async def _resume(self, within_s: float) -> bool:
         """Whether the session goes on over a new connection."""
-        deadline_s = self._loop.time() + self._resume_s
+        deadline_s = self._loop.time() + within_s
         attempt = 0
         while self._loop.time() < deadline_s:
             wish = Resume(session_id=self.ready.session_id, token=self.ready.resume_token, last_seq=self.last_seq)

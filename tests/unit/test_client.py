@@ -245,7 +245,40 @@ async def test_a_session_that_cannot_be_resumed_is_lost() -> None:
             await conversation.text("Still there?")
 
 
-@pytest.mark.parametrize(("code", "words"), [(4004, "the server is stopping"), (1008, "broke a rule"), (1000, "closed normally")])
+async def test_a_server_that_stops_is_left_for_another_one_that_has_the_conversation() -> None:
+    async def first(peer: Peer) -> None:
+        await peer.start()
+        await peer.receive()
+        await peer.socket.close(4004)
+
+    async def second(peer: Peer) -> None:
+        await peer.start(resumed=True)
+        ping = await peer.receive()
+        await peer.send(Pong(ref=ping.id))
+        await peer.socket.wait_closed()
+
+    async with serving(first, second) as server, connect(server.url) as conversation:
+        await conversation.ping()
+        assert conversation.n_resumes == 1
+
+
+async def test_a_server_that_stops_and_leaves_nobody_is_told() -> None:
+    async def first(peer: Peer) -> None:
+        await peer.start()
+        await peer.receive()
+        await peer.socket.close(4004)
+
+    async def second(peer: Peer) -> None:
+        await peer.start(resumed=False)
+        await peer.socket.wait_closed()
+
+    async with serving(first, second) as server, connect(server.url) as conversation:
+        with pytest.raises(ConversationLost, match="the server is stopping") as caught:
+            await conversation.ping()
+        assert caught.value.close_code == 4004
+
+
+@pytest.mark.parametrize(("code", "words"), [(1008, "broke a rule"), (1000, "closed normally")])
 async def test_final_close_codes_are_explained_and_not_resumed(code: int, words: str) -> None:
     async def script(peer: Peer) -> None:
         await peer.start()

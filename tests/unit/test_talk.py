@@ -102,7 +102,11 @@ async def test_a_connection_that_breaks_is_exit_code_1(capsys: pytest.CaptureFix
         await peer.receive()
         await peer.socket.close(4004, "draining")
 
-    async with serving(vanish) as server:
+    async def know_nothing(peer: Peer) -> None:
+        await peer.start(resumed=False)
+        await peer.socket.wait_closed()
+
+    async with serving(vanish, know_nothing) as server:
         assert await run(server.url, "--text-only") == 1
     assert "4004 (the server is stopping): draining" in capsys.readouterr().err
 
