@@ -61,7 +61,8 @@ class Speaker(Person):
                     frame = await client.receive()
                     if frame["type"] == "error":
                         self._note("told", asked_s, self._now(), frame["code"])
-                        break
+                        if "turn" not in frame:
+                            break
                     if frame["type"] == "segment":
                         self._note("answered", asked_s, self._now())
                     if frame["type"] == "turn.done" and frame["status"] != "superseded":
