@@ -13,6 +13,7 @@ from typing import Literal, get_args
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 
+from gateway.errors import StrettoError
 from gateway.events import InterruptReason, Timeline, TurnStatus, UsageInfo
 
 # Dense to one second, because that is where people feel the difference (vLLM's own buckets start at 0.3 s).
@@ -82,6 +83,7 @@ class Metrics:
         _foresee(self.interruptions, get_args(InterruptReason))
         _foresee(self.refused, ("overloaded", "full", "draining", "rate_limited", "shedding", "fair_share"))
         _foresee(self.engine_errors, LLM_FAULTS)
+        _foresee(self.errors, sorted(_codes(StrettoError)))
         _foresee(self.tokens, ("prompt", "cached", "output", "summary", "warm_up"))
         for histogram in (self.ttfa, self.perceived):
             _foresee(histogram, get_args(InputKind))
@@ -189,6 +191,11 @@ def _histogram(registry: CollectorRegistry, name: str, text: str, labels: tuple[
 
 def _counter(registry: CollectorRegistry, name: str, text: str, labels: tuple[str, ...] = ()) -> Counter:
     return Counter(name, text, labels, registry=registry)
+
+
+def _codes(kind: type[StrettoError]) -> set[str]:
+    """Every code that a client may be told."""
+    return {kind.code}.union(*(_codes(below) for below in kind.__subclasses__()))
 
 
 def _foresee(metric: Counter | Histogram, *labels: Sequence[str]) -> None:

@@ -27,6 +27,7 @@ def registry() -> CollectorRegistry:
         ("stretto_interruptions_total", {"kind": "speech"}),
         ("stretto_admission_refused_total", {"reason": "full"}),
         ("stretto_llm_errors_total", {"kind": "stalled"}),
+        ("stretto_errors_total", {"code": "input_refused"}),
         ("stretto_tokens_total", {"kind": "output"}),
         ("stretto_utterances_total", {"outcome": "failed"}),
         ("stretto_ear_errors_total", {"ear": "asr", "kind": "refused"}),
