@@ -163,6 +163,7 @@ TALK = (
             per_second("stretto_errors_total", "code", "to clients: {{code}}"),
             per_second("stretto_llm_errors_total", "kind", "model: {{kind}}"),
             per_second("stretto_ear_errors_total", "ear, kind", "{{ear}}: {{kind}}"),
+            per_second("stretto_engine_outages_total", "engine", "{{engine}} went away"),
         ),
     ),
     Panel(
@@ -323,6 +324,7 @@ MACHINE = (
         "ops",
         (
             Query(f"sum by (instance) (stretto_worker_restarts{{{OWN}}})", "restarts {{instance}} (in all)"),
+            per_second("stretto_sessions_resumed_total", "job", "clients that came back"),
             per_second("stretto_sessions_moved_total", "direction", "sessions moved {{direction}}"),
             per_second("stretto_connections_carried_total", "job", "connections carried to their worker"),
             per_second("stretto_store_errors_total", "call", "store: {{call}}"),
