@@ -181,7 +181,7 @@ class StoreMetrics:
         self.away = Gauge("stretto_store_away", "1 while the shared session store does not answer", registry=registry)
         self.errors = _counter(registry, "stretto_store_errors", "Calls of the shared session store that failed", ("call",))
         self.moved = _counter(registry, "stretto_sessions_moved", "Sessions that came from another gateway, or left to one", ("direction",))
-        _foresee(self.errors, ("claim", "save"))
+        _foresee(self.errors, ("claim", "save", "ticket"))
         _foresee(self.moved, ("in", "out"))
 
 

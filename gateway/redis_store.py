@@ -1,4 +1,4 @@
-"""A session store that several gateways share: what each process holds in memory, and a copy of it in Redis for the others.
+"""What several gateways share in Redis: a copy of the sessions that each process holds in memory, and tickets.
 
 One Redis hash a session: `state` (what `saving` says), `owner` (the process that holds it), and digests of its resume tokens. The copy is
 written by one task, a moment after something changed; nobody else ever waits for Redis but a client that resumes. A claim is one script,
@@ -14,7 +14,8 @@ import logging
 import re
 import secrets
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -27,6 +28,7 @@ from gateway.metrics import StoreMetrics
 from gateway.session import saving
 from gateway.session.saving import Mark
 from gateway.session_store import Claim, Entry, MemoryStore
+from gateway.tickets import Kept, MemoryKeeper
 
 TICK_S = 0.2  # a copy is at most this old, and the round trip
 TOUCH_S = 1.0  # how soon a process hears that another one has its session
@@ -73,6 +75,13 @@ redis.call('HSET', KEYS[1], 'owner', '')
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1
 """
+# 1: unused until now, 0: used before, -1: not there.
+_SPEND = """
+if redis.call('EXISTS', KEYS[1]) == 0 then return -1 end
+return redis.call('HSETNX', KEYS[1], 'spent', '1')
+"""
+
+T = TypeVar("T")
 
 log = logging.getLogger("stretto.store")
 
@@ -113,18 +122,15 @@ class RedisStore(MemoryStore):
 
     async def claim(self, session_id: str, token: str, new_token: str, binding: bytes) -> Claim:
         """As promised; memory decides while Redis is away. A session that nobody can read any more is `gone`."""
-        if not _ID.fullmatch(session_id) or self._is_resting():
+        if not _ID.fullmatch(session_id):
             return "here"
         is_held = self.find(session_id) is not None
         shown, given = _digest(token, binding), _digest(new_token, binding)
-        try:
-            async with asyncio.timeout(2 * CALL_S):
-                answer = await self._claim([self._key(session_id)], [self._owner, shown, given, self._expiry_ms, int(is_held)])
-        except (RedisError, OSError, TimeoutError) as error:
-            self._failed("claim", error)
-            return "here"
-        self._answered()
+        arguments: list[str | int] = [self._owner, shown, given, self._expiry_ms, int(is_held)]
+        answer = await self.ask("claim", lambda: self._claim([self._key(session_id)], arguments))
         match answer:
+            case None:
+                return "here"
             case [b"claimed", bytes(state)]:
                 try:
                     return saving.decode(state)
@@ -137,6 +143,23 @@ class RedisStore(MemoryStore):
                 return "here"
             case _:
                 return "gone"
+
+    async def ask(self, call: str, question: Callable[[], Awaitable[T]]) -> T | None:
+        """Redis' answer, within a second; None while it is away."""
+        if self._is_resting():
+            return None
+        try:
+            async with asyncio.timeout(2 * CALL_S):
+                answer = await question()
+        except (RedisError, OSError, TimeoutError) as error:
+            self._failed(call, error)
+            return None
+        self._answered()
+        return answer
+
+    def tickets(self, own: MemoryKeeper) -> RedisTickets:
+        """Where the gateways that share this store keep their tickets."""
+        return RedisTickets(self, self._redis, f"{self._prefix}ticket:", own)
 
     async def flush(self) -> None:
         """Save what has changed; while Redis is away, nothing."""
@@ -219,6 +242,44 @@ class RedisStore(MemoryStore):
             self._is_away = False
             self._metrics.away.set(0)
             log.warning("session store is back", extra={"n_sessions": len(self.entries())})
+
+
+class RedisTickets:
+    """A `TicketKeeper` of all gateways, over this process's own: that one bounds, and alone knows the tickets made while Redis is away."""
+
+    def __init__(self, store: RedisStore, redis: Redis, prefix: str, own: MemoryKeeper) -> None:
+        self._store, self._redis, self._prefix, self._own = store, redis, prefix, own
+        self._spend = redis.register_script(_SPEND)
+
+    async def keep(self, name: str, holder: str, data: bytes, ttl_s: float) -> bool:
+        """As promised; the room is each process's own."""
+        if not await self._own.keep(name, holder, data, ttl_s):
+            return False
+        await self._store.ask("ticket", lambda: self._put(name, data, ttl_s))
+        return True
+
+    async def find(self, name: str) -> Kept | None:
+        """As promised."""
+        found: list[Any] | None = await self._store.ask("ticket", lambda: self._get(name))  # Any: bytes or None
+        if found is None or found[0] is None:
+            return await self._own.find(name)
+        return Kept(found[0], is_spent=found[1] is not None)
+
+    async def spend(self, name: str) -> bool:
+        """As promised."""
+        is_first_here = await self._own.spend(name)
+        answer = await self._store.ask("ticket", lambda: self._spend([self._prefix + name]))
+        return is_first_here if answer in (None, -1) else answer == 1
+
+    async def _put(self, name: str, data: bytes, ttl_s: float) -> bool:
+        async with self._redis.pipeline(transaction=True) as pipeline:
+            pipeline.hset(self._prefix + name, "data", data)  # buffered, not awaited
+            pipeline.pexpire(self._prefix + name, round(1000 * ttl_s))
+            await pipeline.execute()
+        return True
+
+    async def _get(self, name: str) -> Any:  # Any: two of bytes or None
+        return await self._redis.hmget(self._prefix + name, ["data", "spent"])
 
 
 def _mark(entry: Entry) -> Mark:

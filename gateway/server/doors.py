@@ -27,6 +27,7 @@ from gateway.server import metrics_door, secret_office, ticket_office
 from gateway.server.entry import Entry
 from gateway.session import error_frame
 from gateway.sessions import Sessions
+from gateway.tickets import TicketKeeper
 from gateway.turn import Parts
 from gateway.workers import Row
 
@@ -40,7 +41,13 @@ class Doors:
     """Everything that a client can ask of this process."""
 
     def __init__(
-        self, parts: Parts, engines: Engines, sessions: Sessions, row: Row | None = None, captures: Captures | None = None
+        self,
+        parts: Parts,
+        engines: Engines,
+        sessions: Sessions,
+        keeper: TicketKeeper | None = None,
+        row: Row | None = None,
+        captures: Captures | None = None,
     ) -> None:
         self.parts = parts
         self.settings = parts.settings
@@ -49,7 +56,7 @@ class Doors:
         self.sessions = sessions
         self.captures = captures
         self.admission = sessions.admission
-        self.entry = Entry(self.settings, self.metrics, None if row is None else row.tickets)
+        self.entry = Entry(self.settings, self.metrics, keeper)
         self.metrics_door = metrics_door.MetricsDoor(self.settings, self.entry, self.metrics, row)
 
     def routes(self) -> list[BaseRoute]:

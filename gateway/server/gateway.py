@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -25,10 +26,10 @@ from gateway.monitor import keep_phrases, watch_engines, watch_gpu, watch_loop, 
 from gateway.quota import LIMITS, Quota
 from gateway.server.doors import Doors
 from gateway.server.guard import Guard
-from gateway.session_store import SessionStore
 from gateway.sessions import Sessions
 from gateway.shedding import Pressure
 from gateway.speech.markup import rules_from
+from gateway.tickets import MemoryKeeper, TicketKeeper
 from gateway.turn import Parts
 from gateway.voice_watch import VoiceWatch
 from gateway.watching import Watching
@@ -36,6 +37,9 @@ from gateway.workers import Desk, Row
 
 TICK_S = 0.05  # how often the drain looks whether turns have finished
 CLOSE_S = 3.0  # for the last sockets to take their close frame
+
+if TYPE_CHECKING:
+    from gateway.redis_store import RedisStore  # its package is an extra
 
 log = logging.getLogger("stretto.server")
 
@@ -75,8 +79,10 @@ class Gateway:
         voices: object = engines.voices
         if isinstance(voices, Observable):
             voices.observe(VoiceWatch(engines.voices, self.metrics))
-        self.sessions = Sessions(self.parts, self.admission, _shared_store(self.parts), None if row is None else row.siblings.holder)
-        doors = Doors(self.parts, engines, self.sessions, row, self.watching.captures)
+        store = _shared_store(self.parts)
+        self.sessions = Sessions(self.parts, self.admission, store, None if row is None else row.siblings.holder)
+        keeper = _keeper(store, row)
+        doors = Doors(self.parts, engines, self.sessions, keeper, row, self.watching.captures)
         quota.know(rights.account for rights in doors.entry.access.key_rights)
         self.admission.is_shared = row is not None or bool(settings.session.store_url)
         self.metrics_door = doors.metrics_door
@@ -143,7 +149,14 @@ class Gateway:
             await asyncio.sleep(TICK_S)
 
 
-def _shared_store(parts: Parts) -> SessionStore | None:
+def _keeper(store: RedisStore | None, row: Row | None) -> TicketKeeper | None:
+    """Where tickets are: with whom everything else is shared."""
+    if store is not None:
+        return store.tickets(MemoryKeeper(time.monotonic))
+    return None if row is None else row.tickets
+
+
+def _shared_store(parts: Parts) -> RedisStore | None:
     """Where other gateways find these sessions; None where they live here alone. Raises `EngineSetupError`."""
     session = parts.settings.session
     if not session.store_url:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 import signal
 import urllib.request
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 from redis import Redis
+from websockets.exceptions import InvalidStatus
 
 from tests.doubles.redis_server import RedisServer, redis_server
 from tests.protocol.peer import Frame, Peer, peer
@@ -300,3 +302,39 @@ async def test_a_copy_that_nobody_understands_gives_a_new_session(redis: RedisSe
         assert again["resumed"] is False
         assert again["session_id"] != ready["session_id"]
         assert (await told_everything(client, "Count."))[-1]["status"] == "completed"
+
+
+def ticket_of(running: Running) -> str:
+    request = urllib.request.Request(f"{running.http_url}/v1/tickets", b"{}", {"Authorization": "Bearer main"}, method="POST")
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return str(json.load(answer)["ticket"])
+
+
+async def test_a_ticket_of_one_gateway_opens_any_of_them_once(redis: RedisServer, first: Running, second: Running, third: Running) -> None:
+    shown = await asyncio.to_thread(ticket_of, first)
+    async with talker(second, shown) as client:
+        ready = await started(client, output="text")
+        for running in (first, second, third):
+            with pytest.raises(InvalidStatus) as caught:
+                async with talker(running, shown):
+                    pass
+            assert caught.value.response.status_code == 401
+        await saved(redis, ready["session_id"], lambda copy: bool(copy))
+        client.socket.transport.abort()
+    another = await asyncio.to_thread(ticket_of, third)
+    async with talker(first, another) as client:
+        assert (await resumed(client, ready, 0))["resumed"] is True, "a new ticket of the same key"
+    with Redis.from_url(redis.url) as reader:
+        kept = {name: reader.hgetall(name) for name in reader.keys("stretto:ticket:*")}
+        assert kept
+        assert all(0 < int(reader.pttl(name)) < 7_400_000 for name in kept)
+    assert shown.encode() not in b"".join([*kept, *(value for fields in kept.values() for value in fields.values())])
+
+
+async def test_without_redis_a_ticket_opens_the_gateway_that_made_it(lonely: Running) -> None:
+    shown = await asyncio.to_thread(ticket_of, lonely)
+    async with talker(lonely, shown) as client:
+        await started(client, output="text")
+        with pytest.raises(InvalidStatus):
+            async with talker(lonely, shown):
+                pass

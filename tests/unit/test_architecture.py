@@ -108,7 +108,9 @@ ROOMS: dict[str, Room] = {
     "gateway.outbox": Room(2, ("gateway.metrics",)),
     # owns the sessions' tasks, so that one that crashes ends alone
     "gateway.session_store": Room(2, ("gateway.session", "gateway.auth")),
-    "gateway.redis_store": Room(2, ("gateway.session", "gateway.session_store", "gateway.metrics")),  # the store that gateways share
+    "gateway.redis_store": Room(
+        2, ("gateway.session", "gateway.session_store", "gateway.tickets", "gateway.metrics")
+    ),  # the store that gateways share
     "gateway.sessions": Room(2, (*RULES, "gateway.profile", "gateway.session", "gateway.session_store", "gateway.turn", "gateway.metrics")),
     "gateway.session": Room(
         2,
