@@ -23,7 +23,7 @@ from engine.audio_codecs.mp3 import Mp3Decoder
 from engine.audio_codecs.mp3_frames import FrameReader
 from engine.audio_codecs.opus import OggOpusDecoder, OpusDecoder, OpusEncoder
 from engine.audio_codecs.wav import WavDecoder
-from engine.tts.openai.decoding import SpeechDecoder, UnexpectedAnswer
+from engine.tts.decoding import SpeechDecoder, UnexpectedAnswer
 from tests.doubles.scripted_encoding import mp3_frames
 from tests.doubles.spoken_tones import speak
 from tests.unit.test_audio_codecs import wav

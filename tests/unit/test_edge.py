@@ -21,10 +21,12 @@ from engine.api import (
 )
 from engine.audio import peak
 from engine.settings import EdgeSettings
+from engine.tts.decoders import Decoders, SpeechDecoders
 from engine.tts.edge import EdgeVoices
 from engine.tts.edge.connections import EdgeRefused
 from engine.tts.lead import LEAD_MS
 from engine.tts.style import VoiceManner
+from tests.doubles.decoders_here import DecodersHere
 from tests.doubles.edge_service import Behavior, EdgeService, encode
 from tests.doubles.spoken_tones import listen, speak, tone_of, words_of
 
@@ -37,13 +39,16 @@ FAST = EdgeSettings(connect_s=1.0, first_audio_s=0.6, next_s=0.3, streams=2, wai
 
 
 @asynccontextmanager
-async def edge(settings: EdgeSettings = FAST, **network: float) -> AsyncGenerator[tuple[EdgeVoices, EdgeService], None]:
+async def edge(
+    settings: EdgeSettings = FAST, *, decoders: Decoders | None = None, **network: float
+) -> AsyncGenerator[tuple[EdgeVoices, EdgeService], None]:
     async with EdgeService(**network).running() as service:
         voices = EdgeVoices(
             settings,
             VOICES,
             {"edge/en-US-AriaNeural": VoiceManner(base_hz=200)},
             url=service.url,
+            decoders=decoders or DecodersHere(),
         )
         await voices.start()
         try:
@@ -88,6 +93,13 @@ async def test_every_word_is_heard_once_and_timed() -> None:
     assert words[0].end_ms - words[0].start_ms == 120
     assert len(chunks) > 5
     assert service.requests[0].text == TEXT
+
+
+async def test_decoded_in_a_process_of_its_own_it_is_the_same() -> None:
+    async with edge() as (voices, _), edge(decoders=SpeechDecoders("edge")) as (apart, _):
+        here, there = await collect(voices, ask()), await collect(apart, ask())
+    assert b"".join(chunk.pcm for chunk in here) == b"".join(chunk.pcm for chunk in there)
+    assert [word for chunk in here for word in chunk.words] == [word for chunk in there for word in chunk.words]
 
 
 async def test_first_audio_comes_before_the_service_has_finished() -> None:

@@ -9,18 +9,25 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from engine.api import EngineBusy, EngineError, EngineNotReady, SpeechChunk, SpeechCut, Style, Synthesis, VoiceUnavailable
+from engine.audio_codecs import CorruptAudio
 from engine.settings import HttpVoice, SpeechServer
+from engine.tts.decoders import Decoders, SpeechDecoders
+from engine.tts.decoding import UnexpectedAnswer
 from engine.tts.openai import HttpVoices
 from engine.tts.style import EmotionChange, VoiceManner
+from tests.doubles.decoders_here import DecodersHere
 from tests.doubles.openai_speech import Answer, FakeSpeechServer
-from tests.doubles.spoken_tones import listen, tone_of, words_of
+from tests.doubles.spoken_tones import listen, speak, tone_of, words_of
+from tests.unit import decoding_stages
 
 TEXT = "Every sentence arrives whole, word after word."
 TONES = [tone_of(word) for word in words_of(TEXT)]
 
 
 @asynccontextmanager
-async def http(api_key: str = "", **settings: object) -> AsyncGenerator[tuple[HttpVoices, FakeSpeechServer], None]:
+async def http(
+    api_key: str = "", *, decoders: Decoders | None = None, **settings: object
+) -> AsyncGenerator[tuple[HttpVoices, FakeSpeechServer], None]:
     async with FakeSpeechServer().running() as server:
         options: dict[str, object] = {"connect_s": 1.0, "first_audio_s": 0.6, "next_s": 0.3, "model": "tts", **settings}
         voices = HttpVoices(
@@ -33,6 +40,7 @@ async def http(api_key: str = "", **settings: object) -> AsyncGenerator[tuple[Ht
             {"studio/amy": VoiceManner(styles={"happy": "cheerful"})},
             {"sad": EmotionChange(rate=0.9, instructions="Speak sadly."), "happy": EmotionChange(rate=1.1, instructions="Speak happily.")},
             api_key=api_key,
+            decoders=decoders or DecodersHere(),
         )
         await voices.start()
         try:
@@ -61,7 +69,7 @@ def heard(chunks: list[SpeechChunk], rate_hz: int = 24_000) -> list[int]:
 @pytest.mark.parametrize("kind", ["pcm", "wav", "mp3", "opus"])
 @pytest.mark.parametrize("rate_hz", [16_000, 24_000])
 async def test_every_format_is_heard_at_the_rate_asked_for(kind: str, rate_hz: int) -> None:
-    async with http(format=kind) as (voices, server):
+    async with http(format=kind, decoders=SpeechDecoders("studio")) as (voices, server):
         assert heard(await collect(voices, ask(sample_rate_hz=rate_hz)), rate_hz) == TONES
         assert server.requests[0]["response_format"] == kind
 
@@ -171,3 +179,35 @@ async def test_unknown_voices_and_silence_are_not_sent() -> None:
         assert server.requests == []
         assert not voices.can_speak("你好", "studio/amy")
         assert voices.can_speak("你好", "studio/mei")
+
+
+async def test_a_decoder_that_dies_breaks_off_the_answers_under_it_and_no_later_one() -> None:
+    sound, setup = speak(TEXT, 24_000), ("audio/pcm; rate=24000", 24_000, 24_000)
+    decoders = SpeechDecoders("studio", f"{decoding_stages.__name__}:FragileSpeechStage")
+    await decoders.start()
+    try:
+        one, two = decoders.open(setup[0], "pcm", *setup[1:]), decoders.open(setup[0], "pcm", *setup[1:])
+        assert await one.feed(sound[:4800])
+        assert await two.feed(sound[:4800])
+        for broken in (one.feed(decoding_stages.DIES), two.feed(sound[4800:])):
+            with pytest.raises(EngineError, match="ended under this answer"):
+                await broken
+        async with asyncio.timeout(20):
+            while not decoders.worker.health().ready:
+                await asyncio.sleep(0.02)
+        later = decoders.open(setup[0], "pcm", *setup[1:])
+        assert await later.feed(sound) + await later.feed(None) == sound
+    finally:
+        await decoders.close()
+
+
+async def test_faults_of_audio_are_told_as_what_they_are() -> None:
+    decoders = SpeechDecoders("studio")
+    await decoders.start()
+    try:
+        with pytest.raises(UnexpectedAnswer, match="text/html"):
+            await decoders.open("text/html", "mp3", 24_000, 24_000).feed(b"<html>")
+        with pytest.raises(CorruptAudio, match="expected WAV"):
+            await decoders.open("audio/wav", "wav", 24_000, 24_000).feed(b"RIFF0000MOVIEmovie")
+    finally:
+        await decoders.close()

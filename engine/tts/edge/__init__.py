@@ -14,9 +14,10 @@ from edge_tts.constants import WSS_URL
 
 from engine.api import Health, SpeechChunk, Synthesis, Voice, VoiceUnavailable
 from engine.settings import EdgeSettings
+from engine.tts.decoders import Decoders, SpeechDecoders
 from engine.tts.edge.connections import EdgeConnections
 from engine.tts.edge.prosody import render
-from engine.tts.edge.protocol import ssml_message
+from engine.tts.edge.protocol import SAMPLE_RATE_HZ, ssml_message
 from engine.tts.edge.recital import Recital
 from engine.tts.script import can_read, scripts_of, speakable
 from engine.tts.slots import Slots
@@ -36,6 +37,7 @@ class EdgeVoices:
         *,
         url: str = WSS_URL,
         wall: Callable[[], float] = time.time,
+        decoders: Decoders | None = None,
     ) -> None:
         self._settings, self._voices, self._manners = settings, voices, manners
         self._scripts = {voice.id: scripts_of(voice.languages[0]) for voice in voices}
@@ -48,15 +50,18 @@ class EdgeVoices:
             url=url,
             wall=wall,
         )
+        self._decoders = decoders or SpeechDecoders(self.name)
         self._started = False
 
     async def start(self) -> None:
+        await self._decoders.start()
         await self._connections.start()
         self._started = True
 
     async def close(self) -> None:
         self._started = False
         await self._connections.close()
+        await self._decoders.close()
 
     def health(self) -> Health:
         """Ready without having asked the service: each call finds out."""
@@ -82,9 +87,11 @@ class EdgeVoices:
         if not speakable(synthesis.text):
             return
         request = self._request(synthesis)
-        async with self._slots.hold(), aclosing(Recital(self._connections, self._settings, synthesis).run(request)) as chunks:
-            async for chunk in chunks:
-                yield chunk
+        async with self._slots.hold():
+            decoder = self._decoders.open("audio/mpeg", "mp3", SAMPLE_RATE_HZ, SAMPLE_RATE_HZ)
+            async with aclosing(Recital(self._connections, self._settings, synthesis, decoder).run(request)) as chunks:
+                async for chunk in chunks:
+                    yield chunk
 
     def _request(self, synthesis: Synthesis) -> str:
         manner = self._manners.get(synthesis.voice, VoiceManner())

@@ -10,9 +10,10 @@ from msgspec import structs
 
 from engine.api import EngineError, EngineStalled, SpeechChunk, SpeechCut, Synthesis, WordTiming
 from engine.audio import Resampler, apply_gain
-from engine.audio_codecs.mp3 import Mp3Decoder
+from engine.audio_codecs import CorruptAudio
 from engine.audio_codecs.mp3_frames import ENCODER_DELAY_SAMPLES, FrameReader
 from engine.settings import EdgeSettings
+from engine.tts.decoders import Answer
 from engine.tts.edge.connections import ConnectionLost, EdgeConnection, EdgeConnections
 from engine.tts.edge.hold import WordHold
 from engine.tts.edge.protocol import SAMPLE_RATE_HZ, Audio, Message, Nothing, TurnEnd, Words, config_message
@@ -29,9 +30,9 @@ _MS_PER_FRAME = 24  # 576 samples
 class Recital:
     """Speaks one text, once."""
 
-    def __init__(self, connections: EdgeConnections, settings: EdgeSettings, synthesis: Synthesis) -> None:
+    def __init__(self, connections: EdgeConnections, settings: EdgeSettings, synthesis: Synthesis, decoder: Answer) -> None:
         self._connections, self._settings, self._synthesis = connections, settings, synthesis
-        self._decoder = Mp3Decoder()
+        self._decoder = decoder
         self._hold = WordHold(synthesis.text, SAMPLE_RATE_HZ)
         self._lead = LeadTrim(SAMPLE_RATE_HZ)
         self._resampler = Resampler(SAMPLE_RATE_HZ, synthesis.sample_rate_hz)
@@ -47,16 +48,17 @@ class Recital:
             raise EngineStalled(f"no audio within {self._settings.first_audio_s} s") from error
         try:
             while not isinstance(message, TurnEnd) and not self._is_tail_long():
-                if (chunk := self._on(message)) is not None:
+                if (chunk := await self._on(message)) is not None:
                     yield chunk
                 message = await self._next(connection)
-            yield self._finish()
+            yield await self._finish()
         except EngineError as error:
             if not self._is_all_said():
                 raise self._cut(error) from error
             if (chunk := self._chunk(*self._hold.take_all(), last=True)) is not None:
                 yield chunk
         finally:
+            self._decoder.close()
             self._connections.retire(connection)
 
     async def _begin(self, request: str) -> tuple[EdgeConnection, Message]:
@@ -90,10 +92,10 @@ class Recital:
         except TimeoutError as error:
             raise EngineStalled(f"no message for {deadline - now:.1f} s after {self._hold.received_ms:.0f} ms of audio") from error
 
-    def _on(self, message: Message) -> SpeechChunk | None:
+    async def _on(self, message: Message) -> SpeechChunk | None:
         match message:
             case Audio(data):
-                self._hold.on_pcm(self._decoder.feed(data))
+                self._hold.on_pcm(await self._decoder.feed(data))
                 if self._passage is not None:
                     self._passage.feed(data)
                 if self._hold.received_ms > self._longest_ms:
@@ -104,9 +106,11 @@ class Recital:
                 return None
         return self._chunk(*self._hold.take())
 
-    def _finish(self) -> SpeechChunk:
+    async def _finish(self) -> SpeechChunk:
         """The rest after `turn.end`. Raises `EngineError` when the audio does not cover the text: a short one ends the same way."""
-        self._decoder.flush()
+        self._hold.on_pcm(await self._decoder.feed(None))
+        if not self._hold.received_ms:
+            raise CorruptAudio("expected MP3, got none")
         if (last := self._hold.last_word) is not None:
             over_ms = self._hold.received_ms - last.end_ms
             n_missing = sum(character.isalnum() for character in self._synthesis.text[last.end :])

@@ -7,6 +7,7 @@ the server sees. Without word times: an answer that breaks off raises `SpeechCut
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
@@ -29,9 +30,10 @@ from engine.api import (
 from engine.audio import apply_gain, bytes_to_ms
 from engine.retry_after import read_retry_after
 from engine.settings import SpeechServer
+from engine.tts.decoders import Decoders, SpeechDecoders
+from engine.tts.decoding import UnexpectedAnswer
 from engine.tts.lead import LeadTrim
 from engine.tts.lengths import longest_ms
-from engine.tts.openai.decoding import SpeechDecoder, UnexpectedAnswer
 from engine.tts.script import can_read, scripts_of, speakable
 from engine.tts.slots import Slots
 from engine.tts.style import EmotionChange, VoiceManner
@@ -60,15 +62,18 @@ class HttpVoices:
         *,
         api_key: str = "",
         wall: Callable[[], float] = time.time,
+        decoders: Decoders | None = None,
     ) -> None:
         self.name = name
         self._api_key = api_key
         self._settings, self._manners, self._emotions, self._wall = settings, manners, emotions, wall
         self._by_id = {f"{name}/{voice.name}": voice for voice in settings.voices}
         self._slots = Slots(name, settings.streams, settings.waiting, settings.first_audio_s)
+        self._decoders = decoders or SpeechDecoders(name)
         self._http: httpx.AsyncClient | None = None
 
     async def start(self) -> None:
+        await self._decoders.start()
         headers = {"Authorization": f"Bearer {self._api_key}"} if self._api_key else {}
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=self._settings.streams, keepalive_expiry=_KEEP_IDLE_S)
         # Only the connection is timed by httpx; audio is timed here, with one deadline for the first and one for each next piece.
@@ -79,6 +84,7 @@ class HttpVoices:
         if self._http is not None:
             await self._http.aclose()
             self._http = None
+        await self._decoders.close()
 
     def health(self) -> Health:
         """Ready without having asked the server: each call finds out."""
@@ -145,16 +151,18 @@ class HttpVoices:
     async def _pieces(self, response: httpx.Response, synthesis: Synthesis, deadline: float) -> AsyncGenerator[bytes, None]:
         """PCM as it comes, each piece in time. Raises `EngineStalled`, `EngineError`, `CorruptAudio`."""
         settings = self._settings
-        decoder = SpeechDecoder(response.headers.get("Content-Type"), settings.format, settings.pcm_rate_hz, synthesis.sample_rate_hz)
-        async with aclosing(cast("AsyncGenerator[bytes, None]", response.aiter_bytes())) as data:  # httpx types it as its supertype
-            while True:
-                piece = await self._next(data, deadline)
-                pcm = decoder.flush() if piece is None else decoder.feed(piece)
-                if pcm:
-                    yield pcm
-                    deadline = asyncio.get_running_loop().time() + settings.next_s
-                if piece is None:
-                    return
+        kind = response.headers.get("Content-Type")
+        decoder = self._decoders.open(kind, settings.format, settings.pcm_rate_hz, synthesis.sample_rate_hz)
+        with contextlib.closing(decoder):
+            async with aclosing(cast("AsyncGenerator[bytes, None]", response.aiter_bytes())) as data:  # httpx types it as its supertype
+                while True:
+                    piece = await self._next(data, deadline)
+                    pcm = await decoder.feed(piece)
+                    if pcm:
+                        yield pcm
+                        deadline = asyncio.get_running_loop().time() + settings.next_s
+                    if piece is None:
+                        return
 
     async def _next(self, data: AsyncGenerator[bytes, None], deadline: float) -> bytes | None:
         """The next bytes, None at the end."""
