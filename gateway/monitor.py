@@ -48,8 +48,8 @@ async def watch_pressure(pressure: Pressure, admission: Admission, metrics: Metr
         was = pressure.level
         if pressure.update(now()):
             is_more = LEVELS.index(pressure.level) > LEVELS.index(was)
-            seen = {"lag_ms": pressure.readings.lag_ms, "ttft_ms": pressure.readings.ttft_ms}
-            told = {"level": pressure.level, "was": was, "reason": pressure.reason, **seen}
+            seen = {"lag_ms": _rounded(pressure.readings.lag_ms), "ttft_ms": _rounded(pressure.readings.ttft_ms)}
+            told = {"to": pressure.level, "was": was, "reason": pressure.reason, **seen}
             log.log(logging.WARNING if is_more else logging.INFO, "shedding" if is_more else "shedding less", extra=told)
             if is_more:
                 metrics.process.shed.labels(pressure.level, pressure.reason).inc()
@@ -111,6 +111,10 @@ async def watch_gpu(metrics: Metrics) -> None:
                 metrics.process.gpu_used.labels(str(number)).set(memory.used)
                 metrics.process.gpu_total.labels(str(number)).set(memory.total)
         await asyncio.sleep(GPU_S)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 1)
 
 
 def _details(engines: dict[str, Health]) -> str:

@@ -40,7 +40,5 @@ async def test_a_cancelled_wait_leaves_no_timer() -> None:
         waiting = tasks.create_task(bell.wait(50.0), name="waiting")
         await asyncio.sleep(1.0)
         waiting.cancel()
-    bell.ring()
-    began_s = loop.time()
-    await asyncio.sleep(0.5)
-    assert loop.time() - began_s == pytest.approx(0.5)
+    timers = [timer for timer in loop._scheduled if not timer.cancelled()]  # type: ignore[attr-defined]  # asyncio's own heap of timers
+    assert not [timer for timer in timers if timer.when() > loop.time() + 40]

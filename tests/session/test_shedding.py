@@ -68,7 +68,8 @@ async def test_newcomers_are_refused_while_the_model_is_late_and_running_turns_e
             await guest.stop_reading()
 
 
-async def test_it_opens_again_by_itself() -> None:
+async def test_it_opens_again_by_itself(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "stretto.monitor")
     async with shedding(slow(1200)) as scene:
         others = await crowd(scene)
         for guest in others:
@@ -81,6 +82,8 @@ async def test_it_opens_again_by_itself() -> None:
         (newcomer,) = await crowd(scene, 1)
         for guest in (*others, newcomer):
             await guest.stop_reading()
+    told = [(record.levelname, record.msg, vars(record)["to"]) for record in caplog.records if record.name == "stretto.monitor"]
+    assert told == [("WARNING", "shedding", "closed"), ("INFO", "shedding less", "eased"), ("INFO", "shedding less", "open")]
 
 
 async def test_a_client_that_comes_back_is_let_in_while_newcomers_are_not() -> None:
