@@ -19,7 +19,6 @@ from gateway.errors import Shedding
 
 Level = Literal["open", "eased", "closed"]
 LEVELS: tuple[Level, ...] = ("open", "eased", "closed")
-REASONS = ("lag", "ttft")
 FEWEST = {"lag": 5, "ttft": 4}  # values in the window before they count: a loop that wakes once a second; more than one speaker's turns
 MOST = 2000  # values kept of each: 100 s of wake-ups
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 from collections.abc import Sequence
 
@@ -181,8 +180,3 @@ def machine_line(report: Report) -> str:
 def as_json(report: Report) -> str:
     """Indented, keys as in `Report`."""
     return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
-
-
-def own_load_average() -> float | None:
-    """One minute's, where the system tells."""
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else None
