@@ -102,9 +102,9 @@ class _Carrier:
 
 
 async def _answer(to_it: Line, question: Question, kind: type[T]) -> T:
-    await to_it.send(question)
     try:
         async with asyncio.timeout(ANSWER_S):
+            await to_it.send(question)
             return await to_it.receive(kind)
     except TimeoutError as error:
         raise Broken("the other worker is too slow") from error

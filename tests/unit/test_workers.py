@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from pathlib import Path
 
 import pytest
@@ -9,8 +11,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.admission import Admission
+from gateway.auth import FULL_RIGHTS
 from gateway.config import check
 from gateway.errors import Overloaded
+from gateway.events import Resume, StartSession
 from gateway.metrics import Metrics
 from gateway.workers import Row, Worker
 from gateway.workers.page import merged
@@ -92,3 +96,14 @@ def test_addresses_may_do_together_what_the_settings_allow_them(tmp_path: Path) 
     server = row.share_of(check({"server": {"handshakes_per_s": 100, "failed_keys_per_min": 60}})).server
     assert (server.handshakes_per_s, server.failed_keys_per_min) == (25, 15)
     assert row.share_of(check({"server": {"failed_keys_per_min": 2}})).server.failed_keys_per_min == 1
+
+
+async def test_a_worker_that_hangs_is_passed_over_whatever_it_is_asked(tmp_path: Path) -> None:
+    lay_out(tmp_path / "places", 2)
+    row = Row(Worker(number=0, count=2, folder=tmp_path))
+    start = StartSession(instructions="x" * 500_000, resume=Resume(session_id="sess_1", token="t", last_seq=0))  # more than a socket holds
+    with socket.socket(socket.AF_UNIX) as hung:
+        hung.bind(str(row.worker.socket(1)))
+        hung.listen()
+        async with asyncio.timeout(30):
+            assert await row.siblings.holder(start, FULL_RIGHTS) is None
