@@ -4,7 +4,7 @@
     python -m tests.load.workers_bench -n 100 --workers 1 2 4
 
 Fake engines, `stretto load` as its own process on the same machine: with two cores the crowd and the system take part of them, so read
-the rows against each other, never alone. `share`: the gateway's own part of a wait, chunk from the voice to frame on the wire.
+the rows against each other, never alone. `share`: the gateway's own part of a wait, first chunk from the voice to its frame on the wire.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def crowd(talkers: str, workers: int) -> Any:  # Any: the report of `stretto loa
 def row(workers: int, window: Any) -> str:  # Any: one step of that report
     """One line; milliseconds, and cores."""
     times, gateway = window["times"], window["gateway"]
-    share, first = times["own_audio"], times["first_audio"]
+    share, first = times["own_first_audio"], times["first_audio"]
     cores = (gateway["cpu"] or 0) + (gateway["workers_cpu"] or 0)
     return (
         f"{workers:7} {window['guests']:7.0f} {share['p50']:10.1f} {share['p99']:10.1f} {window['late_share']:11.3%} "
