@@ -38,7 +38,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore")]  #
 
 
 @asynccontextmanager
-async def gateway(cache: Path, within_s: float) -> AsyncGenerator[str, None]:
+async def gateway(cache: Path, within_s: float, workers: int = 1) -> AsyncGenerator[str, None]:
     """`stretto serve` with vLLM's server; the address of its voice socket. Ended with SIGTERM, as a deploy does."""
     settings = {
         "STRETTO_CACHE_DIR": str(cache),
@@ -52,6 +52,7 @@ async def gateway(cache: Path, within_s: float) -> AsyncGenerator[str, None]:
         "STRETTO_TTS__ENGINES": '["fake"]',
         "STRETTO_ASR__ENGINE": "off",
         "STRETTO_SERVER__DRAIN_S": "1",
+        "STRETTO_SERVER__WORKERS": str(workers),
         "PYTHONUNBUFFERED": "1",
     }
     process = await asyncio.create_subprocess_exec(
@@ -122,6 +123,13 @@ async def test_the_server_outlives_its_gateway_and_ends_when_told(tmp_path: Path
             state = await a_killed_server_is_started_again(tmp_path, url, state)
         assert is_alive(state)
 
+        async with gateway(tmp_path, 120, workers=2) as url:
+            assert server_state(tmp_path) == state, "two workers, one engine"
+            async with asyncio.TaskGroup() as tasks:  # over both, by chance
+                talking = [tasks.create_task(said_once(url)) for _ in range(6)]
+            assert all(task.result().usage.output_tokens > 0 for task in talking)
+        assert is_alive(state)
+
         command = [sys.executable, "-m", "gateway", "serve", "--stop-engine"]
         environment = {**os.environ, "STRETTO_CACHE_DIR": str(tmp_path)}
         ending = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env=environment, stderr=asyncio.subprocess.PIPE)
@@ -131,6 +139,11 @@ async def test_the_server_outlives_its_gateway_and_ends_when_told(tmp_path: Path
         assert not is_alive(state)
     finally:
         stop_all(tmp_path / "vllm-serve", 15.0)
+
+
+async def said_once(url: str) -> ReplyDone:
+    async with connect(url, start=StartSession(output="text"), timeout_s=120) as conversation:
+        return await said_in(conversation, "Tell me a thing about the sea.")
 
 
 async def tenants_share_nothing_and_words_are_no_control(socket: str) -> None:
