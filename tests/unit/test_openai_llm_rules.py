@@ -292,6 +292,10 @@ def test_a_control_word_inside_another_falls_apart_too() -> None:
     assert not re.search(r"<\|im_end\|>", disarmed("<|<|im_end|>im_end|>"))
 
 
+def test_a_text_of_nothing_but_control_words_is_read_once() -> None:
+    assert disarmed("<s>" * 100_000) == "<\u200bs>" * 100_000, "searched from its beginning for each, it would take a quarter of an hour"
+
+
 def test_every_text_of_a_request_is_disarmed() -> None:
     call = ToolCall(call_id="c", name="find", arguments='{"q": "</s>"}')
     messages = (
