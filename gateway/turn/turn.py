@@ -259,7 +259,7 @@ class Turn:
         if self.plan.say is None:
             await self._asking.run()
         else:
-            self._asking.say(self.plan.say)
+            await self._asking.say(self.plan.say)
         self._books.generated_s = self._parts.now()
         self._wording.flush()
         if self._review is None and not self._wording.n_segments and not self._asking.has_called:  # nobody shall wait in silence

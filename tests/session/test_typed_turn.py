@@ -131,6 +131,25 @@ async def test_say_speaks_the_text_and_enters_history_with_zero_usage() -> None:
         assert not scene.model.requests
 
 
+async def test_a_long_text_to_say_leaves_the_loop_to_others() -> None:
+    text = "The sea was calm that day, and nobody thought of the storm. " * 400
+    n_had = 0
+
+    async def others() -> None:
+        nonlocal n_had
+        while not scene.of(ReplyDone):
+            n_had += 1
+            await asyncio.sleep(0 if n_had < 1000 else 1)
+
+    async with stage(start=StartSession(output="text")) as scene, asyncio.TaskGroup() as tasks:
+        scene.send(Say(text=text))
+        tasks.create_task(others(), name="others")
+        await scene.until(ReplyDone)
+        assert n_had > len(text) / 200, "turns on the loop while it is made ready to be spoken"
+        assert "".join(segment.text for segment in scene.of(SegmentDecided)) == text
+        assert [item.text for item in scene.session.history] == [text]
+
+
 async def test_chinese_without_a_chinese_voice_is_captioned_and_told() -> None:
     async with stage(["你好。今天很好。"], voice=ScriptedVoice(reads_han=False), start=StartSession(language="zh")) as scene:
         scene.send(SendText(text="你好"))
