@@ -36,14 +36,21 @@ def n_to_leave_out(items: Sequence[Item], room_tokens: float) -> int:
     costs = [estimate_tokens(item.text) for item in items]
     left = sum(costs)
     gone = 0
+    late = _latest_results(items)
     for start in starts:
         left -= sum(costs[gone:start])
         gone = start
-        if left <= room_tokens and not _parts_a_call(items, start):
+        if left <= room_tokens and late[start] < start:
             return start
     return starts[-1]
 
 
-def _parts_a_call(items: Sequence[Item], start: int) -> bool:
-    calls = {item.call_id for item in items[:start] if item.kind == "call"}
-    return any(item.kind == "result" and item.call_id in calls for item in items[start:])
+def _latest_results(items: Sequence[Item]) -> list[int]:
+    """For each place, where the last result stands whose call stands before it; -1 where there is none."""
+    results = {item.call_id: place for place, item in enumerate(items) if item.kind == "result"}
+    found, latest = [], -1
+    for item in items:
+        found.append(latest)
+        if item.kind == "call":
+            latest = max(latest, results.get(item.call_id, -1))
+    return found or [-1]
