@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 
+from engine.llm.seams import parted
+
 _SEAM = "\u200b"  # zero width space
 _CONTROL = re.compile(
     r"<\|[^<>|\s]{1,40}\|>"  # ChatML, Llama 3, Phi, GPT
@@ -21,12 +23,5 @@ _CONTROL = re.compile(
 
 
 def disarmed(text: str) -> str:
-    """The text, reading the same, without a control word. Each is broken behind its first character, and the search goes on from there: no
-    break makes a new one, one inside another is found too, and a text of nothing else takes time in proportion to its length."""
-    pieces: list[str] = []
-    at = 0
-    while found := _CONTROL.search(text, at):
-        cut = found.start() + 1
-        pieces += (text[at:cut], _SEAM)
-        at = cut
-    return "".join((*pieces, text[at:])) if pieces else text
+    """The text, reading the same, without a control word. Control words put together from the outside in fall apart, too."""
+    return parted(text, _CONTROL, _SEAM)

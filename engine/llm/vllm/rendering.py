@@ -19,6 +19,7 @@ from os.path import commonprefix
 from typing import Any
 
 from engine.api import ContextTooLong, EngineError, EngineSetupError, Kept, Message, Prompt
+from engine.llm.seams import parted
 
 _SEAMS = tuple(chr(code) for code in range(0xFDD0, 0xFDF0))  # Unicode noncharacters: never in text that means something
 _LOOKS_LIKE_CONTROL = re.compile(r"[<\[{].*[A-Za-z_|｜].*[>\]}]", re.DOTALL)  # a tag that a model knows though it is not marked special
@@ -146,15 +147,12 @@ def _texts(messages: Sequence[Message]) -> list[str]:
 
 
 def _part(message: Message, control: re.Pattern[str], seam: str) -> Message:
-    """`message` with a seam inside each control word (again inside what is left of it, should that be one too)."""
-
-    def parted(text: str) -> str:
-        while found := control.search(text):
-            text = text[: found.start() + 1] + seam + text[found.start() + 1 :]
-        return text
-
-    calls = tuple(type(call)(call_id=call.call_id, name=parted(call.name), arguments=parted(call.arguments)) for call in message.tool_calls)
-    return Message(role=message.role, text=parted(message.text), tool_calls=calls, call_id=message.call_id)
+    """`message` with a seam inside each control word."""
+    calls = tuple(
+        type(call)(call_id=call.call_id, name=parted(call.name, control, seam), arguments=parted(call.arguments, control, seam))
+        for call in message.tool_calls
+    )
+    return Message(role=message.role, text=parted(message.text, control, seam), tool_calls=calls, call_id=message.call_id)
 
 
 def _plain(message: Message) -> dict[str, Any]:
