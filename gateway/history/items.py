@@ -11,7 +11,7 @@ class Item(Struct, kw_only=True):
     """One message, call or result; `text` is its words, its arguments (JSON) or its output.
 
     `is_open`: a reply of which nothing was said or heard (yet); it is not part of a prompt. `is_left_out`: nor is this, the prompt had
-    no room for it any more.
+    no room for it any more. `is_made`: a model wrote it, with the marks that are asked of it.
     """
 
     item_id: str
@@ -22,3 +22,4 @@ class Item(Struct, kw_only=True):
     name: str | None = None
     is_open: bool = False
     is_left_out: bool = False
+    is_made: bool = False

@@ -29,7 +29,7 @@ from gateway.events import (
 from gateway.history import Budget, History, Item, estimated_tokens, prompt_messages, without_reasoning
 from gateway.profile import Profile
 from gateway.session.calls import Calls
-from gateway.session.items import Bounds, caption, checked_text, context_from, item_from, new_item_id, shown
+from gateway.session.items import Bounds, checked_text, context_from, item_from, new_item_id, shown
 from gateway.speech.markup import MarkupRules
 from gateway.turn import SentCall, Turn
 
@@ -96,10 +96,8 @@ class Conversation:
         if turn is None or audio_ms is None:
             self.history.find(event.item_id)
             raise NotAudio(f"Item {event.item_id[:80]!r} is no spoken reply of late; only its audio can be cut.")
-        raw_end = turn.heard_raw_end()
-        self.write_down(turn, raw_end, is_final=False)
-        text = caption("".join(text for _, text in self._cut(turn, raw_end)), self._rules)
-        return ItemTruncated(ref=event.id, item_id=event.item_id, audio_ms=audio_ms, text=text)
+        self.write_down(turn, turn.heard_raw_end(), is_final=False)
+        return ItemTruncated(ref=event.id, item_id=event.item_id, audio_ms=audio_ms, text=turn.heard_text())
 
     def take_result(self, event: ToolResult) -> int:
         """Note a tool's result; the number of the turn that waits for it. Raises `UnknownCall`, `TextTooLong`."""
@@ -126,7 +124,7 @@ class Conversation:
             return None
         self._newest_turn = turn.number
         item_id = turn.plan.reply_item_id
-        self.history.add(Item(item_id=item_id, role="assistant", is_open=True))
+        self.history.add(Item(item_id=item_id, role="assistant", is_open=True, is_made=turn.plan.say is None))
         self._remember(item_id, turn)
         return self.history.before(item_id)
 
@@ -134,7 +132,7 @@ class Conversation:
         """The reply goes on behind its tools' results: its next item."""
         item_id = new_item_id()
         if turn.plan.has_floor:
-            self.history.add(Item(item_id=item_id, role="assistant", is_open=True))
+            self.history.add(Item(item_id=item_id, role="assistant", is_open=True, is_made=turn.plan.say is None))
             self._remember(item_id, turn)
         return item_id
 

@@ -57,13 +57,14 @@ def context_from(given: Iterable[ItemInfo], history: History, bounds: Bounds) ->
 
 
 def shown(item: Item, rules: MarkupRules) -> ItemInfo:
-    """An item as its client may see it: a reply without reasoning, marks and stage directions."""
-    text = caption(item.text, rules) if item.kind == "message" and item.role == "assistant" else item.text
+    """An item as its client may see it: a model's reply without marks and stage directions; what the client gave, as it was given."""
+    text = caption(item.text, rules) if item.is_made else item.text
     return ItemInfo(item_id=item.item_id, kind=item.kind, role=item.role, text=text, call_id=item.call_id, name=item.name)
 
 
 def caption(raw: str, rules: MarkupRules) -> str:
-    """The caption of a reply's own words, which stand behind its reasoning."""
+    """The caption of a model's own words, which stand behind its reasoning. 32 KB of hostile marks would take seconds: not for texts of
+    clients."""
     reader = MarkupReader(behind_reasoning(rules))
     return "".join(piece.text for piece in (*reader.feed(raw), *reader.flush()) if piece.kind in ("text", "atom"))
 

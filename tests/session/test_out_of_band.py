@@ -209,6 +209,14 @@ async def test_items_are_shown_as_the_client_may_see_them() -> None:
         assert scene.of(ErrorRaised)[0].code == "unknown_item"
 
 
+async def test_what_a_client_gave_is_shown_as_it_gave_it() -> None:
+    async with stage() as scene:
+        given = "[laughs] *waves* ![](" * 1000
+        scene.send(AddItem(item_id="a", role="assistant", text=given))
+        scene.send(RetrieveItem(item_id="a"))
+        assert (await scene.until(ItemRetrieved)).item.text == given
+
+
 async def test_a_cancel_that_names_no_turn_means_no_reply_beside_the_conversation() -> None:
     async with stage(("A long answer for nobody's ears. " * 9,)) as scene:
         scene.send(RequestReply(id="r", conversation="none", output="text"))
