@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from gateway import auth
@@ -36,12 +36,15 @@ def refusal(error: StrettoError) -> JSONResponse:
 
 
 async def body_of(request: Request, at_most_bytes: int) -> bytes:
-    """The request's body. Raises `BadMessage` as soon as it is too large."""
+    """The request's body. Raises `BadMessage` as soon as it is too large, and where it breaks off."""
     body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > at_most_bytes:
-            raise BadMessage(f"The body has more than {at_most_bytes} bytes.")
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > at_most_bytes:
+                raise BadMessage(f"The body has more than {at_most_bytes} bytes.")
+    except ClientDisconnect as error:  # a phone that went away: nobody reads the answer, and it is no fault of ours
+        raise BadMessage(f"The body broke off after {len(body)} bytes.") from error
     return body
 
 

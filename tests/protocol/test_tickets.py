@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -208,3 +209,13 @@ def test_who_may_not_ask_gets_none(keyed: Running) -> None:
 def test_no_ticket_shows_in_the_log(keyed: Running) -> None:
     shown = ticket(keyed)
     assert not any(shown in line for line in keyed.lines)
+
+
+@pytest.mark.parametrize("path", ["/v1/tickets", "/v1/realtime/client_secrets"])
+def test_a_body_that_breaks_off_is_no_error_of_ours(keyed: Running, path: str) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer alpha\r\nContent-Length: 100\r\n\r\n"
+    for _ in range(3):
+        with socket.create_connection(("127.0.0.1", keyed.port)) as phone:
+            phone.sendall(head.encode() + b"{")
+    assert ask(keyed)[0] == 201, "by then those are seen to be gone"
+    assert not any("Exception" in line for line in keyed.lines)
