@@ -21,8 +21,13 @@ from gateway.turn import Kind, Subject
 
 IDLE_S = 60.0  # connections that are kept for the next question
 CONNECTIONS = 64
+ANSWER_BYTES = 65_536  # a verdict has twenty; the rest is for the product's own logs
 
 log = logging.getLogger("stretto.moderation")
+
+
+class _TooLarge(Exception):
+    """The answer is no verdict, whatever it is."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -41,7 +46,7 @@ class HttpModerator:
             raise ConfigError("moderation.url is set and httpx is missing: pip install 'stretto[http]'") from error
         self.kinds: frozenset[Kind] = frozenset(settings.judges)
         self._settings, self._metrics, self._faults = settings, metrics.watching, httpx.HTTPError
-        headers = {"content-type": "application/json"}
+        headers = {"content-type": "application/json", "accept-encoding": "identity"}  # nothing that unpacks to more than it is
         if settings.key_variable:
             if not os.environ.get(settings.key_variable):
                 raise ConfigError(
@@ -77,15 +82,27 @@ class HttpModerator:
         }
         try:
             async with asyncio.timeout(self._settings.deadline_ms / 1000):
-                response = await self._client.post(self._settings.url, content=self._encoder.encode(about))
-            if response.status_code == 200:
-                return self._decoder.decode(response.content).allowed
+                async with self._client.stream("POST", self._settings.url, content=self._encoder.encode(about)) as response:
+                    if response.status_code == 200:
+                        return self._decoder.decode(await _body_of(response)).allowed
             fault = f"HTTP {response.status_code}"
         except TimeoutError:
             fault = f"no answer within {self._settings.deadline_ms} ms"
         except self._faults as error:
             fault = type(error).__name__
-        except msgspec.DecodeError:
+        except _TooLarge:
+            fault = f"an answer of more than {ANSWER_BYTES} bytes"
+        except (msgspec.DecodeError, RecursionError):
             fault = 'expected {"allowed": true or false}'
         log.warning("moderation failed", extra={"session_id": subject.session_id, "turn_id": subject.turn, "detail": fault})
         return None
+
+
+async def _body_of(response: Any) -> bytes:  # Any: httpx is imported above alone
+    """As it came. Raises `_TooLarge` as soon as it is."""
+    body = b""
+    async for piece in response.aiter_raw():
+        body += piece
+        if len(body) > ANSWER_BYTES:
+            raise _TooLarge
+    return body

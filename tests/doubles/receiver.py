@@ -23,7 +23,11 @@ class Receiver:
         self.taken: list[Json] = []  # bodies that were answered with 200
         self.asked: list[Json] = []  # all bodies
         self.headers: list[dict[str, str]] = []
+        self.got: list[str] = []  # paths of GET, which nobody should ask for
         self.answer: Callable[[Json], Json] = lambda _: {}
+        self.body: bytes | None = None  # in place of `answer`, as it is
+        self.encoding = "identity"
+        self.location = ""
         self.delay_s = 0.0
         self.hang = threading.Event()
         self.freed = threading.Event()
@@ -55,12 +59,20 @@ def receiver() -> Iterator[Receiver]:
             status = double.script.popleft() if double.script else 200
             if status == 200:
                 double.taken.append(body)
-            answer = json.dumps(double.answer(body)).encode()
+            answer = json.dumps(double.answer(body)).encode() if double.body is None else double.body
             self.send_response(status)
+            self.send_header("content-encoding", double.encoding)
+            self.send_header("location", double.location)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
+
+        def do_GET(self) -> None:
+            double.got.append(self.path)
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:
             pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -58,7 +59,7 @@ async def test_the_address_decides_and_is_told_what_it_may_need(judge: Receiver,
 
 
 @pytest.mark.parametrize(("on_failure", "allowed"), [("allow", True), ("refuse", False)])
-@pytest.mark.parametrize("fault", ["hangs", "status", "gone", "no verdict", "no JSON", "number"])
+@pytest.mark.parametrize("fault", ["hangs", "status", "gone", "no verdict", "no JSON", "number", "deep"])
 async def test_without_a_good_answer_in_time_the_setting_counts(judge: Receiver, fault: str, on_failure: str, allowed: bool) -> None:
     url = judge.url
     match fault:
@@ -73,6 +74,8 @@ async def test_without_a_good_answer_in_time_the_setting_counts(judge: Receiver,
             judge.answer = lambda _: {"ok": True}
         case "no JSON":
             judge.answer = lambda _: "yes"  # type: ignore[assignment,return-value]  # a wrong answer
+        case "deep":
+            judge.body = b'{"x": ' + b"[" * 5000 + b"]" * 5000 + b', "allowed": true}'
         case _:
             judge.answer = lambda _: {"allowed": 1}
     assert await verdict(url, on_failure=on_failure, deadline_ms=1000 if fault != "hangs" else 50) == (allowed, "failed")
@@ -138,3 +141,11 @@ async def response_to(url: str, text: str) -> dict[str, Any]:  # Any: JSON
         while (event := json.loads(await socket.recv()))["type"] != "response.done":
             pass
         return dict(event["response"])
+
+
+async def test_an_answer_that_is_too_large_or_packed_is_none(judge: Receiver) -> None:
+    judge.body = b'{"why": "' + b"x" * 65_536 + b'", "allowed": true}'
+    assert await verdict(judge.url, deadline_ms=5000) == (False, "failed")
+    judge.body, judge.encoding = gzip.compress(b'{"allowed": true}' + b" " * 10_000_000), "gzip"
+    assert await verdict(judge.url, deadline_ms=5000) == (False, "failed")
+    assert judge.headers[0]["accept-encoding"] == "identity"
