@@ -36,6 +36,16 @@ _ONCE_MORE = frozenset({408, 425, 429})  # of the 4xx; any other one would be th
 log = logging.getLogger("stretto.usage")
 
 
+class _StayHere(urllib.request.HTTPRedirectHandler):
+    """urllib follows a POST by a GET without its body, and shows the key to whoever is there."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(_StayHere)
+
+
 class UsageRecord(Struct, frozen=True, kw_only=True):
     """`at`: the turn's end, UTC. `speech_in_s`: of the utterance it answers; `audio_out_s` was sent, `heard_s` of it was heard."""
 
@@ -131,7 +141,10 @@ class UsageBooks:
 
     def _append(self, data: bytes) -> None:
         """Opened each time, so that the file may be moved away at any moment."""
-        with os.fdopen(os.open(self._file, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as file:
+        with os.fdopen(os.open(self._file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), "ab") as file:
+            size = os.fstat(file.fileno()).st_size
+            if data and size and os.pread(file.fileno(), 1, size - 1) != b"\n":
+                data = b"\n" + data  # a full disk or a kill cut the last line: it must not spoil the next one
             file.write(data)
 
     def _write(self, records: list[UsageRecord]) -> None:
@@ -164,10 +177,10 @@ class UsageBooks:
             wait_s = min(LONGEST_WAIT_S, 2 * wait_s)
 
     def _ask(self, body: bytes) -> int | None:
-        """The HTTP status of one try; None where nobody answered."""
+        """The HTTP status of one try; None where nobody answered. A redirect is not followed."""
         request = urllib.request.Request(self._url, body, self._headers)
         try:
-            with urllib.request.urlopen(request, timeout=ANSWER_S) as response:
+            with _opener.open(request, timeout=ANSWER_S) as response:
                 return int(response.status)
         except urllib.error.HTTPError as error:
             error.close()

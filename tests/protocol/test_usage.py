@@ -91,6 +91,17 @@ def test_a_file_that_takes_nothing_any_more_is_counted(tmp_path: Path) -> None:
     assert books.count("dropped") == 3
 
 
+def test_a_line_that_a_full_disk_cut_spoils_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "usage.jsonl"
+    path.write_bytes(b'{"id": "sess_1-1", "at"')
+    books = Books(file=str(path))
+    books.tell(2)
+    books.books.close()
+    torn, *lines = path.read_bytes().splitlines()
+    assert torn == b'{"id": "sess_1-1", "at"'
+    assert [msgspec.json.decode(line)["turn"] for line in lines] == [1, 2]
+
+
 def test_an_address_gets_every_record_with_its_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BILLING_KEY", "secret")
     with receiver() as address:
@@ -111,6 +122,18 @@ def test_an_address_that_is_unwell_is_asked_again_and_nothing_is_lost() -> None:
         books.books.close()
     assert turns_of(address.taken) == [1, 2]
     assert (books.count("sent"), books.count("retried"), books.count("dropped")) == (2, 2, 0)
+
+
+def test_a_redirect_is_no_receipt() -> None:
+    with receiver() as address:
+        address.script.append(301)
+        address.location = "/elsewhere"
+        books = Books(url=address.url)
+        books.tell(2)
+        address.wait_for(lambda: bool(address.taken or address.got), "a redirect, then a good answer")
+        books.books.close()
+    assert turns_of(address.taken) == [1, 2]
+    assert address.got == [], "asked without its body, it would have lost both records"
 
 
 def test_what_an_address_refuses_for_good_is_counted_and_not_repeated() -> None:
