@@ -185,8 +185,7 @@ class Captures:
                 self._lost.discard(name)
                 texts.append(_encoder.encode(Line(0.0, "capture", {"type": "lines_missing"})) + b"\n")
             try:
-                with os.fdopen(os.open(self._folder / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab") as file:
-                    file.write(b"".join(texts))
+                append_whole(self._folder / name, b"".join(texts))
             except OSError:  # a full disk costs the capture, not the conversation
                 self.outcomes.labels("line_dropped").inc(len(texts))
                 self._lost.add(name)
@@ -204,6 +203,18 @@ class Captures:
                 path.unlink(missing_ok=True)
                 n_bytes -= size
                 self.outcomes.labels("deleted").inc()
+
+
+def append_whole(path: Path, lines: bytes) -> None:
+    """All of it or nothing: half a line in the middle would make the file none. Raises `OSError`."""
+    with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        try:
+            while lines:
+                lines = lines[file.write(lines) :]
+        except OSError:
+            os.ftruncate(file.fileno(), size)
+            raise
 
 
 def is_wanted(captures: Captures | None, start: StartSession, rights: Rights) -> bool:

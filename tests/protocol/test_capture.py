@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -154,6 +156,23 @@ def test_a_folder_that_goes_away_costs_the_capture_and_is_counted(tmp_path: Path
     kept.of(StartSession(), READY, Rights()).received(SendText(text="Hello."))
     kept.close()
     assert count(kept, "line_dropped") == 2
+
+
+def test_a_disk_that_is_full_for_a_while_leaves_no_half_line(tmp_path: Path) -> None:
+    path = tmp_path / "kept.jsonl"
+    path.write_bytes(b"first\n")
+    program = f"""
+import pathlib, resource
+from gateway.capture import append_whole
+path = pathlib.Path({str(path)!r})
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+try:
+    append_whole(path, b"second" * 100)
+except OSError:
+    append_whole(path, b"third\\n")
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+    assert path.read_bytes() == b"first\nthird\n"
 
 
 def test_a_folder_that_cannot_be_written_to_ends_the_start(tmp_path: Path) -> None:
