@@ -15,7 +15,7 @@ import re
 import secrets
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from redis.asyncio import BlockingConnectionPool, Redis
@@ -25,7 +25,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from gateway.metrics import StoreMetrics
-from gateway.session import saving
+from gateway.session import SavedSession, saving
 from gateway.session.saving import Mark
 from gateway.session_store import Claim, Entry, MemoryStore
 from gateway.tickets import Kept, MemoryKeeper
@@ -42,33 +42,37 @@ OVER_AT_ONCE = 4096  # ended sessions that wait for Redis; older ones expire the
 _ID = re.compile(r"sess_[0-9a-f]{16}")
 # KEYS: the session. ARGV: ours, digest shown, new digest, milliseconds, whether we hold it in memory.
 _CLAIM = """
-local kept = redis.call('HMGET', KEYS[1], 'owner', 'token', 'before', 'state')
-if not kept[4] then return {'gone'} end
+local kept = redis.pcall('HMGET', KEYS[1], 'owner', 'token', 'before', 'state')
+if kept.err or not kept[4] then return {'gone'} end
 if kept[1] == ARGV[1] and ARGV[5] == '1' then return {'here'} end
 if kept[2] ~= ARGV[2] and kept[3] ~= ARGV[2] then return {'denied'} end
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'token', ARGV[3], 'before', ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[4])
 return {'claimed', kept[4]}
 """
+# What is no hash under one of our names is no session: one such must not keep all others from being saved.
+_OWNER = """
+local owner = redis.pcall('HGET', KEYS[1], 'owner')
+if type(owner) == 'table' then
+  redis.call('DEL', KEYS[1])
+  owner = false
+end"""
 # ARGV: ours, milliseconds, state, digest, digest before. 1: saved, 0: another process has it.
-_SAVE = """
-local owner = redis.call('HGET', KEYS[1], 'owner')
+_SAVE = f"""{_OWNER}
 if owner and owner ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'state', ARGV[3], 'token', ARGV[4], 'before', ARGV[5])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1
 """
 # ARGV: ours, milliseconds. 1: still ours, 0: another process has it, -1: it is not there.
-_TOUCH = """
-local owner = redis.call('HGET', KEYS[1], 'owner')
+_TOUCH = f"""{_OWNER}
 if not owner then return -1 end
 if owner ~= ARGV[1] then return 0 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1
 """
 # ARGV: ours, milliseconds. An owner nobody is keeps the id from being saved again.
-_END = """
-local owner = redis.call('HGET', KEYS[1], 'owner')
+_END = f"""{_OWNER}
 if owner and owner ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], 'owner', '')
@@ -132,11 +136,7 @@ class RedisStore(MemoryStore):
             case None:
                 return "here"
             case [b"claimed", bytes(state)]:
-                try:
-                    return saving.decode(state)
-                except msgspec.MsgspecError as error:  # of another version: its client begins anew
-                    log.warning("saved session not understood", extra={"session_id": session_id, "detail": str(error)})
-                    return "gone"
+                return _read(session_id, state)
             case [b"denied"]:
                 return "denied"
             case [b"here"]:
@@ -284,6 +284,19 @@ class RedisTickets:
 
 def _mark(entry: Entry) -> Mark:
     return (*saving.mark(entry.session), entry.token, entry.session.has_spoken)
+
+
+def _read(session_id: str, state: bytes) -> SavedSession | Literal["gone"]:
+    """Of another version, or of another session: its client begins anew."""
+    try:
+        copy = saving.decode(state)
+    except msgspec.MsgspecError as error:
+        log.warning("saved session not understood", extra={"session_id": session_id, "detail": str(error)})
+        return "gone"
+    if copy.session_id != session_id:
+        log.warning("saved session is another one", extra={"session_id": session_id})
+        return "gone"
+    return copy
 
 
 def _digest(token: str, binding: bytes) -> str:

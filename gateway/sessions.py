@@ -199,7 +199,7 @@ class Sessions:
         self._end(entry, is_kept=True)
 
     async def _begin(self, entry: Entry) -> None:
-        """Run the session. A cancel leaves none."""
+        """Run the session. A cancel leaves none. Raises `Superseded`, or `Drained`, where it has ended meanwhile."""
         self._store.add(entry)
         self._parts.quota.of(entry.session.profile.rights.account).n_sessions += 1
         self._parts.metrics.sessions.set(len(self))
@@ -209,6 +209,10 @@ class Sessions:
         except BaseException:
             self._end(entry)
             raise
+        if entry.is_ending:  # nobody would answer on it any more
+            if self.admission.is_draining:
+                raise Drained("The server stops.")
+            raise Superseded("Another connection took this session at the same moment.")
 
     def newcomer_refusal(self, account: str) -> StrettoError | None:
         """Why a client of this key with no session here would be refused though there are places, if it would."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import pytest
 from redis import Redis
+from redis.exceptions import ResponseError
 from websockets.exceptions import InvalidStatus
 
 from tests.doubles.redis_server import RedisServer, redis_server
@@ -338,3 +339,48 @@ async def test_without_redis_a_ticket_opens_the_gateway_that_made_it(lonely: Run
         with pytest.raises(InvalidStatus):
             async with talker(lonely, shown):
                 pass
+
+
+async def test_what_is_no_session_under_a_sessions_name_keeps_no_other_from_being_saved(redis: RedisServer, first: Running) -> None:
+    n_told = told_away(first)
+    async with contextlib.AsyncExitStack() as stack:
+        talkers = [await stack.enter_async_context(talker(first)) for _ in range(3)]
+        ids = [(await started(client, output="text"))["session_id"] for client in talkers]
+        for session_id in ids:
+            await saved(redis, session_id, lambda copy: bool(copy))
+        with Redis.from_url(redis.url) as writer:
+            writer.set(f"stretto:{ids[0]}", "garbage")
+        for client in talkers:
+            await told_everything(client, "Count.")
+        with contextlib.suppress(ResponseError):  # it is no hash for a moment
+            await saved(redis, ids[0], lambda copy: b"Count." in copy.get(b"state", b""))
+        for session_id in ids:
+            await saved(redis, session_id, lambda copy: b"Count." in copy.get(b"state", b""))
+    assert told_away(first) == n_told
+
+
+async def test_a_copy_of_another_session_is_none(redis: RedisServer, first: Running, second: Running) -> None:
+    async with talker(first) as client, talker(first) as other:
+        ready, foreign = await started(client, output="text"), await started(other, output="text")
+        await saved(redis, ready["session_id"], lambda copy: bool(copy))
+        copy = await saved(redis, foreign["session_id"], lambda copy: bool(copy))
+        with Redis.from_url(redis.url) as writer:
+            writer.hset(f"stretto:{ready['session_id']}", "state", copy[b"state"])
+        async with talker(second) as thief:
+            assert (await resumed(thief, ready, 0))["resumed"] is False
+
+
+async def test_a_crowd_with_one_token_leaves_no_connection_on_a_dead_session(redis: RedisServer, first: Running, second: Running) -> None:
+    async with talker(first) as lost:
+        ready = await started(lost, output="text")
+        await saved(redis, ready["session_id"], lambda copy: bool(copy))
+        lost.socket.transport.abort()
+    async with contextlib.AsyncExitStack() as stack:
+        crowd = [await stack.enter_async_context(talker(second)) for _ in range(12)]
+        await asyncio.gather(*(client.send(type="session.start", resume=wish(ready, 1)) for client in crowd))
+        ends = {asyncio.ensure_future(client.closed()) for client in crowd}
+        async with asyncio.timeout(SAVED_S):
+            while sum(not end.done() for end in ends) > 1:
+                await asyncio.sleep(0.05)
+        for end in ends:
+            end.cancel()
