@@ -86,10 +86,10 @@ class Line:
     async def send(self, message: object) -> None:
         """Waits while the other end does not read. Raises `Broken`."""
         data = msgspec.msgpack.encode(message)
-        self._writer.write(_LENGTH.pack(len(data)) + data)
         try:
+            self._writer.write(_LENGTH.pack(len(data)) + data)
             await self._writer.drain()
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # uvloop's word for a transport that was closed (0.23)
             raise Broken("the other worker is gone") from error
 
     async def receive(self, kind: type[T]) -> T:

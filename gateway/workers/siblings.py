@@ -8,6 +8,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from starlette.websockets import WebSocketDisconnect
+
 from gateway.auth import Rights
 from gateway.errors import Drained
 from gateway.events import StartSession
@@ -89,7 +91,7 @@ class _Carrier:
                 await self._line.send(Frame(data=message.get("bytes"), text=message.get("text")))
 
     async def _down(self, socket: Any) -> None:
-        with contextlib.suppress(RuntimeError, OSError):  # the client is gone, or was first to close
+        with contextlib.suppress(RuntimeError, OSError, WebSocketDisconnect):  # the client is gone, or was first to close
             try:
                 while True:
                     carried: Carried = await self._line.receive(Carried)  # type: ignore[arg-type]  # a union is no type to mypy

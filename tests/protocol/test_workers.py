@@ -307,3 +307,19 @@ def test_health_is_the_same_through_either_worker(row: Running) -> None:
         seen.add(json.loads(asked(row, "/healthz"))["pid"])
         assert json.loads(asked(row, "/readyz"))["ready"] is True
     assert len(seen) == 2
+
+
+async def test_a_phone_that_vanishes_while_it_is_carried_is_no_error_of_ours(row: Running) -> None:
+    async with talker(row) as client:
+        ready = await started(client)
+        client.socket.transport.abort()
+    for _ in range(24):
+        async with talker(row) as client:
+            ready = await started(client, resume=wish(ready, 0))
+            await client.send(type="text", text="Count.")
+            await client.until("audio")
+            client.socket.transport.abort()
+    async with talker(row) as client:
+        await started(client, resume=wish(ready, 0))
+        await client.socket.close(1000)
+    assert [line[-1500:] for line in row.lines if "Exception" in line] == []

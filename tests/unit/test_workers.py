@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -17,6 +21,7 @@ from gateway.errors import Overloaded
 from gateway.events import Resume, StartSession
 from gateway.metrics import Metrics
 from gateway.workers import Row, Worker
+from gateway.workers.line import Broken, Page, called
 from gateway.workers.page import merged
 from gateway.workers.places import SharedPlaces, lay_out
 
@@ -107,3 +112,20 @@ async def test_a_worker_that_hangs_is_passed_over_whatever_it_is_asked(tmp_path:
         hung.listen()
         async with asyncio.timeout(30):
             assert await row.siblings.holder(start, FULL_RIGHTS) is None
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_whoever_speaks_to_a_worker_that_is_gone_is_told_so(run: Callable[[Any], None]) -> None:  # Any: a coroutine
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async def talk(path: Path) -> None:
+        async with await asyncio.start_unix_server(hang_up, path), called(path, 5) as line:
+            with pytest.raises(Broken):
+                await line.receive(bytes)
+            for _ in range(3):
+                with pytest.raises(Broken):
+                    await line.send(Page())
+
+    with tempfile.TemporaryDirectory() as folder:
+        run(talk(Path(folder) / "socket"))
