@@ -27,8 +27,8 @@ def connections(url: str, key: str) -> int | None:
             text = response.read().decode()
     except (urllib.error.URLError, OSError):
         return None
-    found = re.search(r"^stretto_connections (\S+)$", text, re.MULTILINE)
-    return None if found is None else int(float(found[1]))
+    found = re.findall(r"^stretto_connections(?:\{[^}]*\})? (\S+)$", text, re.MULTILINE)  # one for each worker
+    return int(sum(map(float, found))) if found else None
 
 
 def wait(url: str, key: str, seconds: float, settle_s: float = SETTLE_S, every_s: float = EVERY_S) -> int | None:

@@ -144,9 +144,11 @@ def test_compose_gives_a_drain_its_time() -> None:
     assert float(grace.removesuffix("s")) > default + 5
 
 
-async def test_the_hook_waits_for_the_last_call_and_no_longer() -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.may_block  # a gateway is started on the test's own loop
+async def test_the_hook_waits_for_the_last_call_and_no_longer(workers: str) -> None:
     hook = loaded(DOCKER / "wait_for_calls.py")
-    with gateway({"STRETTO_KEYS": "first,second"}) as running:
+    with gateway({"STRETTO_KEYS": "first,second"}, "--workers", workers) as running:
         url = f"{running.http_url}/metrics"
         async with peer(running.voice_url, start={}, key="second"):
             assert await asyncio.to_thread(hook.wait, url, "first", 0.3, 0.0, 0.1) == 1, "a call outlasted its seconds"
