@@ -96,13 +96,13 @@ class Again:
 
     async def _converse(self, socket: ClientConnection) -> None:
         async with asyncio.TaskGroup() as tasks:
-            helpers = [tasks.create_task(self._listen(socket), name="listen")]
+            beside = [tasks.create_task(self._listen(socket), name="listen")]
             if self._reports:
-                helpers.append(tasks.create_task(self._reporter.run(), name="report playout"))
+                beside.append(tasks.create_task(self._reporter.run(), name="report playout"))
             await self._speak(socket)
             await self._until_quiet()
-            for helper in helpers:
-                helper.cancel()
+            for task in beside:
+                task.cancel()
 
     def _start(self) -> StartSession:
         fields = {name: value for name, value in self._tape.header.start.items() if name not in ("capture", "id", "user")}
