@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import socket
 import subprocess
@@ -11,6 +10,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from tests.ops.tools import program
 
 READY_S = 20.0
 
@@ -64,9 +65,8 @@ class RedisServer:
 
 @contextlib.contextmanager
 def redis_server() -> Iterator[RedisServer]:
-    """A running one. Raises where the Debian package `redis-server` is missing."""
-    if shutil.which("redis-server") is None:
-        raise AssertionError("redis-server is missing: apt-get install redis-server")
+    """A running one. Skips the test loudly where the program is missing."""
+    program("redis-server", "Debian: apt-get install redis-server")
     with tempfile.TemporaryDirectory(prefix="stretto-redis-") as folder:  # short: the path of a Unix socket has 107 bytes
         server = RedisServer(Path(folder))
         server.start()
