@@ -39,8 +39,10 @@ log = logging.getLogger("stretto.usage")
 class _StayHere(urllib.request.HTTPRedirectHandler):
     """urllib follows a POST by a GET without its body, and shows the key to whoever is there."""
 
-    def redirect_request(self, *_: object) -> None:
+    def stay(self, *_: object) -> None:
         return None
+
+    http_error_301 = http_error_302 = http_error_303 = http_error_307 = http_error_308 = stay  # type: ignore[assignment]  # as urllib asks
 
 
 _opener = urllib.request.build_opener(_StayHere)
@@ -185,7 +187,7 @@ class UsageBooks:
         except urllib.error.HTTPError as error:
             error.close()
             return error.code
-        except (OSError, http.client.HTTPException):
+        except (OSError, http.client.HTTPException, ValueError):
             return None
 
     def _count(self, outcome: str, n_records: int) -> None:

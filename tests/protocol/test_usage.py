@@ -124,10 +124,11 @@ def test_an_address_that_is_unwell_is_asked_again_and_nothing_is_lost() -> None:
     assert (books.count("sent"), books.count("retried"), books.count("dropped")) == (2, 2, 0)
 
 
-def test_a_redirect_is_no_receipt() -> None:
+@pytest.mark.parametrize(("status", "location"), [(301, "/elsewhere"), (307, "http://[::bad")])
+def test_a_redirect_is_no_receipt(status: int, location: str) -> None:
     with receiver() as address:
-        address.script.append(301)
-        address.location = "/elsewhere"
+        address.script.append(status)
+        address.location = location
         books = Books(url=address.url)
         books.tell(2)
         address.wait_for(lambda: bool(address.taken or address.got), "a redirect, then a good answer")
