@@ -11,6 +11,7 @@ import asyncio
 import logging
 import os
 import time
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
 
 import msgspec
@@ -46,6 +47,7 @@ class HttpModerator:
             raise ConfigError("moderation.url is set and httpx is missing: pip install 'stretto[http]'") from error
         self.kinds: frozenset[Kind] = frozenset(settings.judges)
         self._settings, self._metrics, self._faults = settings, metrics.watching, httpx.HTTPError
+        self._dropped = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
         headers = {"content-type": "application/json", "accept-encoding": "identity"}  # nothing that unpacks to more than it is
         if settings.key_variable:
             if not os.environ.get(settings.key_variable):
@@ -54,7 +56,9 @@ class HttpModerator:
                 )
             headers["authorization"] = f"Bearer {os.environ[settings.key_variable]}"
         limits = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=CONNECTIONS, keepalive_expiry=IDLE_S)
-        self._client: Any = httpx.AsyncClient(headers=headers, limits=limits, timeout=None)  # Any: imported here alone; our own deadline
+        no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))  # one answer's would go with every later question
+        # Any: imported here alone; our own deadline
+        self._client: Any = httpx.AsyncClient(headers=headers, limits=limits, timeout=None, cookies=no_cookies)
         self._encoder, self._decoder = msgspec.json.Encoder(), msgspec.json.Decoder(Verdict)
 
     async def allows(self, subject: Subject) -> bool:
@@ -82,10 +86,13 @@ class HttpModerator:
         }
         try:
             async with asyncio.timeout(self._settings.deadline_ms / 1000):
-                async with self._client.stream("POST", self._settings.url, content=self._encoder.encode(about)) as response:
-                    if response.status_code == 200:
-                        return self._decoder.decode(await _body_of(response)).allowed
-            fault = f"HTTP {response.status_code}"
+                try:
+                    status, body = await self._post(about)
+                except self._dropped:  # a kept connection that was being closed; to ask twice harms nobody
+                    status, body = await self._post(about)
+            if status == 200:
+                return self._decoder.decode(body).allowed
+            fault = f"HTTP {status}"
         except TimeoutError:
             fault = f"no answer within {self._settings.deadline_ms} ms"
         except self._faults as error:
@@ -96,6 +103,10 @@ class HttpModerator:
             fault = 'expected {"allowed": true or false}'
         log.warning("moderation failed", extra={"session_id": subject.session_id, "turn_id": subject.turn, "detail": fault})
         return None
+
+    async def _post(self, about: dict[str, Any]) -> tuple[int, bytes]:  # Any: JSON
+        async with self._client.stream("POST", self._settings.url, content=self._encoder.encode(about)) as response:
+            return response.status_code, await _body_of(response)
 
 
 async def _body_of(response: Any) -> bytes:  # Any: httpx is imported above alone

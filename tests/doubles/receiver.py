@@ -28,6 +28,8 @@ class Receiver:
         self.body: bytes | None = None  # in place of `answer`, as it is
         self.encoding = "identity"
         self.location = ""
+        self.cookie = "a=b"
+        self.hangs_up = False  # behind an answer that promised nothing of it
         self.delay_s = 0.0
         self.hang = threading.Event()
         self.freed = threading.Event()
@@ -63,10 +65,12 @@ def receiver() -> Iterator[Receiver]:
             self.send_response(status)
             self.send_header("content-encoding", double.encoding)
             self.send_header("location", double.location)
+            self.send_header("set-cookie", double.cookie)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(answer)))
             self.end_headers()
             self.wfile.write(answer)
+            self.close_connection = double.hangs_up
 
         def do_GET(self) -> None:
             double.got.append(self.path)

@@ -149,3 +149,13 @@ async def test_an_answer_that_is_too_large_or_packed_is_none(judge: Receiver) ->
     judge.body, judge.encoding = gzip.compress(b'{"allowed": true}' + b" " * 10_000_000), "gzip"
     assert await verdict(judge.url, deadline_ms=5000) == (False, "failed")
     assert judge.headers[0]["accept-encoding"] == "identity"
+
+
+async def test_a_connection_that_is_closed_behind_an_answer_and_its_cookies_cost_no_verdict(judge: Receiver) -> None:
+    judge.hangs_up, judge.cookie = True, "\xff=\xff"
+    moderator = HttpModerator(ModerationSettings(url=judge.url, deadline_ms=5000), Metrics(CollectorRegistry()))
+    try:
+        assert [await moderator.allows(SUBJECT) for _ in range(5)] == [True] * 5
+    finally:
+        await moderator.close()
+    assert not any("cookie" in headers for headers in judge.headers)
