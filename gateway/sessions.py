@@ -287,6 +287,7 @@ class Sessions:
             resume_token=entry.token,
             resumed=resumed,
             gap=gap,
+            turns=entry.session.n_turns if gap else None,
             limits=Limits(
                 lead_ms=settings.lead_ms, idle_s=settings.idle_s, message_bytes=settings.message_bytes, text_bytes=settings.text_bytes
             ),

@@ -318,12 +318,24 @@ export class Session {
     this.#attempts = 0;
     this.#last_error = "";
     if (isNew) this.#lose();
+    if (event.gap) for (const turn of this.#replies.keys()) if (turn > event.turns) this.#endLost(turn);
     for (const request of this.#pending.values()) request.is_sent = false;
     this.#setState("open");
     this.#sendPending();
     for (const { turn, played_ms, final } of this.#playouts.values()) this.reportPlayout(turn, played_ms, final);
     this.#playouts.clear();
     this.#started.resolve(this);
+  }
+
+  // A turn that began in the last moment of a gateway that is gone: the one that took over does not know it, and will use its number.
+  #endLost(turn) {
+    const message = "The gateway that made this reply is gone; the rest of it is lost.";
+    for (const event of [{ type: "error", turn, code: "reply_lost", message, retryable: true }, { type: "turn.done", turn, status: "failed", timeline: {} }]) {
+      this.#replies.get(turn).push(event);
+      this.#listeners.tell(event.type, event.type === "error" ? new StrettoError(event.code, message, event) : event);
+      this.#listeners.tell("event", event);
+    }
+    this.#replies.delete(turn);
   }
 
   #answer(event) {

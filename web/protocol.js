@@ -26,7 +26,7 @@ export const CLIENT_EVENTS = freeze({
 });
 
 export const SERVER_EVENTS = freeze({
-  "session.ready": "ref? session_id resume_token resumed limits audio_out voices audio_in? gap? captured?",
+  "session.ready": "ref? session_id resume_token resumed limits audio_out voices audio_in? gap? turns? captured?",
   "session.updated": "ref? instructions language voice output allow_barge_in turn_detection? tools? tool_choice? max_tokens? temperature? audio_out? speed? endpointing?",
   "item.added": "ref? item_id after?",
   "item": "ref? item",

@@ -309,10 +309,17 @@ class Conversation:
             if not self.ready.resumed:
                 return False
             self.n_resumes += 1
+            self._end_lost_turns(self.ready.turns)
             for event, _ in list(self._pending.values()):
                 await self._send_quietly(event)
             return True
         return False
+
+    def _end_lost_turns(self, n_known: int | None) -> None:
+        """Turns of a gateway's last moment: the one that took over does not know them, and uses their numbers again."""
+        for turn in [turn for turn in self._replies if n_known is not None and turn > n_known]:
+            self._replies.pop(turn).lose(self._loop.time())
+            self.reporter.on_over(turn)
 
     # --- what arrives ---
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from gateway.client.faults import ConversationError
-from gateway.events import AudioFrame, SegmentDecided, ServerEvent, TextDelta, TurnDone
+from gateway.errors import ReplyLost
+from gateway.events import AudioFrame, ErrorRaised, SegmentDecided, ServerEvent, TextDelta, Timeline, TurnDone
 
 _T = TypeVar("_T")
 
@@ -80,6 +81,14 @@ class Reply:
         if not self.is_over:
             self._fault = fault
             self._wake()
+
+    def lose(self, now_s: float) -> None:
+        """For the conversation's reader: the gateway that made it is gone, and the next one does not know of it."""
+        if self.is_over:
+            return
+        lost = ReplyLost("The gateway that made this reply is gone; the rest of it is lost.")
+        self.add(ErrorRaised(code=lost.code, message=str(lost), retryable=lost.retryable, turn=self.turn), now_s)
+        self.add(TurnDone(turn=self.turn, status="failed", timeline=Timeline()), now_s)
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

@@ -34,6 +34,7 @@ class SessionReady(ServerEvent, frozen=True, kw_only=True, tag="session.ready"):
     """The conversation is open. Has no `seq`. `audio_in`: what is taken from the client's microphone; absent where nobody listens.
 
     `gap`: another process took the resumed session over; what had left after `last_seq` does not come again, replies under way fail.
+    `turns`, then: the newest turn that is known; a later one began in the last moment and never was, its client ends it by itself.
     `captured`: the conversation is kept, word for word.
     """
 
@@ -45,6 +46,7 @@ class SessionReady(ServerEvent, frozen=True, kw_only=True, tag="session.ready"):
     voices: tuple[VoiceInfo, ...]
     audio_in: AudioIn | None = None
     gap: bool | None = None
+    turns: int | None = None
     captured: bool | None = None
 
 

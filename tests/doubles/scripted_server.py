@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from msgspec import structs
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request
@@ -64,10 +65,10 @@ class Peer:
             pass
         return event
 
-    async def start(self, *, resumed: bool = False) -> StartSession:
+    async def start(self, *, resumed: bool = False, gap: bool | None = None, turns: int | None = None) -> StartSession:
         start = await self.receive()
         assert isinstance(start, StartSession)
-        await self.send(ready(resumed=resumed), numbered=False)
+        await self.send(structs.replace(ready(resumed=resumed), gap=gap, turns=turns), numbered=False)
         return start
 
 

@@ -152,6 +152,7 @@ async def test_a_conversation_goes_on_when_its_gateway_is_killed_in_the_middle_o
     async with talker(second) as client:
         again = await resumed(client, ready, last_seq)
         assert (again["resumed"], again["gap"], again["session_id"]) == (True, True, ready["session_id"])
+        assert again["turns"] == 1
         assert again["resume_token"] != ready["resume_token"]
         error, heard, done = [await client.receive() for _ in range(3)]
         assert (error["type"], error["code"], error["turn"]) == ("error", "reply_lost", 1)

@@ -245,6 +245,28 @@ async def test_a_session_that_cannot_be_resumed_is_lost() -> None:
             await conversation.text("Still there?")
 
 
+async def test_a_turn_that_the_next_server_does_not_know_ends_by_itself() -> None:
+    async def first(peer: Peer) -> None:
+        await peer.start()
+        ask = await peer.receive()
+        await peer.send(TurnStarted(turn=1, ref=ask.id))
+        peer.socket.transport.abort()
+
+    async def second(peer: Peer) -> None:
+        await peer.start(resumed=True, gap=True, turns=0)
+        peer.seq = 1  # numbers go on where the client stands
+        ask = await peer.receive()
+        await peer.send(TurnStarted(turn=1, ref=ask.id))
+        await peer.send(TurnDone(turn=1, status="completed", timeline=Timeline()))
+        await peer.socket.wait_closed()
+
+    async with serving(first, second) as server, connect(server.url) as conversation:
+        lost = await conversation.text("Hello?")
+        assert (await lost.finished()).status == "failed"
+        again = await conversation.text("Hello again?")
+        assert (await again.finished()).status == "completed", "under the same number"
+
+
 async def test_a_server_that_stops_is_left_for_another_one_that_has_the_conversation() -> None:
     async def first(peer: Peer) -> None:
         await peer.start()
