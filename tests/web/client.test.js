@@ -134,6 +134,25 @@ test("after a loss the session is resumed from the last frame, and nothing comes
   assert.deepEqual(peer.last.sent[0].resume, { session_id: "s1", token: "t2", last_seq: 7 });
 });
 
+test("a turn that the next gateway does not know ends by itself, and its number may come again", async () => {
+  const { peer, clock, session } = await openReady();
+  const asking = session.text("one");
+  peer.last.say({ type: "turn.started", turn: 1, ref: peer.last.ofType("text")[0].id, seq: 1 });
+  const lost = await asking;
+  const kinds = (async () => {
+    const seen = [];
+    for await (const event of lost) seen.push(`${event.type} ${event.code ?? event.status}`);
+    return seen;
+  })();
+  peer.last.drop();
+  await clock.advance(250);
+  peer.last.ready({ resumed: true, gap: true, turns: 0 });
+  assert.deepEqual((await kinds).slice(-2), ["error reply_lost", "turn.done failed"]);
+  const again = session.text("two");
+  peer.last.say({ type: "turn.started", turn: 1, ref: peer.last.ofType("text")[0].id, seq: 2 });
+  assert.equal((await again).turn, 1);
+});
+
 test("a request without an answer is sent again under its id, one that was answered is not", async () => {
   const { peer, clock, session } = await openReady();
   const pinging = session.request("ping", { t: 1 });
