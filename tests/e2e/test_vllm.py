@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import socket
+import statistics
 import sys
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -158,6 +159,23 @@ async def test_prompts_of_different_salts_share_nothing_and_of_one_salt_everythi
     whole = (len(prompt.ids) - 1) // BLOCK * BLOCK
     assert found[:4] == [0, 0, whole, whole]
     assert 0 < found[4] <= found[5] == whole, "without a salt the persona was known from earlier tests"
+
+
+async def test_a_prompt_that_was_read_before_is_answered_sooner(model: VllmModel) -> None:
+    """TTFT of a hit over that of a miss: shares of one run, many times apart, so that a slow day moves both."""
+    misses_s: list[float] = []
+    hits_s: list[float] = []
+    for number in range(5):
+        story = f"Story {number}. " + "The sea was calm that day, and nobody thought of the storm. " * 100
+        prompt = await model.render([user(story)], (), None)
+        for name, found_s in (("miss", misses_s), ("hit", hits_s)):
+            began = time.monotonic()
+            deltas = await stream(model, generation(prompt, f"sooner-{name}-{number}", max_tokens=1))
+            found_s.append(time.monotonic() - began)
+        assert cached(deltas) == (len(prompt.ids) - 1) // BLOCK * BLOCK
+    hit_s, miss_s = statistics.median(hits_s), statistics.median(misses_s)
+    print(f"TTFT of {len(prompt.ids)} tokens: miss {1000 * miss_s:.0f} ms, hit {1000 * hit_s:.0f} ms, {hit_s / miss_s:.3f} of it")
+    assert hit_s < miss_s / 2
 
 
 async def test_a_reply_cut_in_the_middle_of_a_word_keeps_the_prefix(model: VllmModel) -> None:
