@@ -22,6 +22,7 @@ class History:
 
     def __init__(self) -> None:
         self._items: list[Item] = []
+        self._by_id: dict[str, Item] = {}
         self._dearness = 1.0  # real tokens over estimated ones, at least 1: the estimate is on the safe side for most scripts
         self.earlier = ""  # told in front of the items, for those that were left out
         self.n_changes = 0  # counts up, so that whoever saves it knows
@@ -35,21 +36,25 @@ class History:
 
     def has(self, item_id: str) -> bool:
         """Whether there is such an item."""
-        return any(item.item_id == item_id for item in self._items)
+        return item_id in self._by_id
 
     def find(self, item_id: str) -> Item:
         """The item. Raises `UnknownItem`."""
-        return self._items[self._index(item_id)]
+        item = self._by_id.get(item_id)
+        if item is None:
+            raise UnknownItem(f"There is no item {item_id[:80]!r} in this conversation.")
+        return item
 
     def add(self, item: Item, after: str | None = None) -> None:
         """Put `item` at the end or behind `after` (`root`: in front). Raises `DuplicateItem`, `UnknownItem`."""
-        if any(known.item_id == item.item_id for known in self._items):
+        if item.item_id in self._by_id:
             raise DuplicateItem(f"There is already an item {item.item_id!r}.")
         place = len(self._items) if after is None else 0 if after == "root" else self._index(after) + 1
         self._items.insert(place, item)
+        self._by_id[item.item_id] = item
         self.n_changes += 1
         if len(self._items) > MAX_ITEMS:
-            del self._items[0]
+            self._take_out(0)
 
     def before(self, item_id: str) -> str | None:
         """The id of the item in front of this one; None for the first."""
@@ -66,19 +71,19 @@ class History:
         place = self._index(item_id)
         if self._items[place].is_left_out:
             self.earlier = ""  # what a client deletes does not live on in a summary
-        del self._items[place]
+        self._take_out(place)
         self.n_changes += 1
 
     def settle_reply(self, item_id: str, text: str, *, is_final: bool) -> None:
         """Set what a reply came to; one of which nothing was heard leaves no item. Deleted meanwhile: nothing to do."""
-        for place, item in enumerate(self._items):
-            if item.item_id == item_id:
-                self.n_changes += 1
-                if is_final and not text.strip():
-                    del self._items[place]
-                else:
-                    item.text, item.is_open = text, not text.strip()
-                return
+        item = self._by_id.get(item_id)
+        if item is None:
+            return
+        self.n_changes += 1
+        if is_final and not text.strip():
+            self._take_out(self._index(item_id))
+        else:
+            item.text, item.is_open = text, not text.strip()
 
     def messages(
         self,
@@ -142,10 +147,11 @@ class History:
         return (*head, *tail)
 
     def _index(self, item_id: str) -> int:
-        for place, item in enumerate(self._items):
-            if item.item_id == item_id:
-                return place
-        raise UnknownItem(f"There is no item {item_id[:80]!r} in this conversation.")
+        found = self.find(item_id)
+        return next(place for place, item in enumerate(self._items) if item is found)
+
+    def _take_out(self, place: int) -> None:
+        del self._by_id[self._items.pop(place).item_id]
 
 
 def _tokens(items: Iterable[Item]) -> int:

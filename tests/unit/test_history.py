@@ -11,6 +11,7 @@ from gateway.errors import DuplicateItem, UnknownItem
 from gateway.events import Role
 from gateway.history import Budget, History, Item, estimate_tokens, estimated_tokens, without_oldest, without_reasoning
 from gateway.history.budget import n_to_leave_out
+from gateway.history.past import MAX_ITEMS
 from gateway.history.summary import asking, read, told
 
 
@@ -31,6 +32,17 @@ def test_items_go_where_they_are_put() -> None:
 def test_an_id_is_taken_once() -> None:
     with pytest.raises(DuplicateItem):
         history("a").add(Item(item_id="i0", role="user", text="b"))
+
+
+def test_an_id_is_free_again_when_its_item_has_gone() -> None:
+    past = history(*["a"] * (MAX_ITEMS + 1))
+    assert len(past) == MAX_ITEMS
+    assert not past.has("i0"), "the oldest one had to go"
+    past.delete("i1")
+    past.settle_reply("i2", " ", is_final=True)
+    for gone in ("i0", "i1", "i2"):
+        past.add(Item(item_id=gone, role="user", text="back"))
+        assert past.find(gone).text == "back"
 
 
 def test_an_unknown_item_is_told() -> None:
