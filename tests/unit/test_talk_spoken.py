@@ -227,7 +227,11 @@ async def test_a_connection_that_breaks_while_it_is_said_is_exit_code_1(question
         await hear(peer, 3)
         await peer.socket.close(4004, "draining")
 
-    async with serving(vanish) as server:
+    async def know_nothing(peer: Peer) -> None:
+        await peer.start(resumed=False)
+        await peer.socket.wait_closed()
+
+    async with serving(vanish, know_nothing) as server:
         assert await run(server.url, "--wav", str(question), "--text-only") == 1
     assert "the server is stopping" in capsys.readouterr().err
 
