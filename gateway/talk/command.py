@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     except (WrongSound, NoDevice) as error:
         return _complain(WRONG, str(error))
     except OSError as error:
-        return _complain(WRONG, f"cannot write {args.out}: {error.strerror or error}")
+        return _complain(WRONG, f"cannot write {args.out or error.filename or 'the sound'}: {error.strerror or error}")
     except ConnectFailed as error:
         return _complain(ABSENT if error.retryable else WRONG, f"{error}\n{_advice(error, args)}")
     except Refused as error:
@@ -101,12 +101,11 @@ async def _talk(args: argparse.Namespace, source: RecordedMicrophone | DeviceMic
         _greet(args.url, conversation)
         if speaker is not None:
             speaker.open(conversation.ready.audio_out.rate_hz)
-        sound = None if speaker is None else speaker.description
         if source is None:
             text = await asyncio.to_thread(sys.stdin.read) if args.text == "-" else args.text
-            code = await _write(conversation, text, sound)
+            code = await _write(conversation, text, speaker)
         else:
-            code = await _speak(conversation, source, sound, str(args.wav))
+            code = await _speak(conversation, source, speaker, str(args.wav))
         if speaker is not None:
             await asyncio.to_thread(speaker.close)
         return code
@@ -122,10 +121,10 @@ def _start(args: argparse.Namespace, source: RecordedMicrophone | DeviceMicropho
     )
 
 
-async def _speak(conversation: Conversation, source: RecordedMicrophone | DeviceMicrophone, sound: str | None, name: str) -> int:
+async def _speak(conversation: Conversation, source: RecordedMicrophone | DeviceMicrophone, player: Sink | None, name: str) -> int:
     if isinstance(source, DeviceMicrophone):
         print("Listening. Talk, interrupt, and end with Ctrl-C.")
-    dialogue = Dialogue(conversation, source, print, sound)
+    dialogue = Dialogue(conversation, source, print, player)
     why = await dialogue.run()
     if why is not None:
         return _complain(FAILED, f"{why} in {name}")
@@ -147,12 +146,12 @@ def _greet(url: str, conversation: Conversation) -> None:
     print(f"connected to {url}; voices: {voices}")
 
 
-async def _write(conversation: Conversation, text: str, sound: str | None) -> int:
+async def _write(conversation: Conversation, text: str, player: Sink | None) -> int:
     show, code = Transcript(print), FAILED
     reply = await conversation.text(text)
     async for at_ms, event in reply.timed():
         show.add(at_ms, event)
         if isinstance(event, TurnDone):
             code = OK if event.status == "completed" and not show.has_failed else FAILED
-    show.end(sound)
+    show.end(None if player is None else player.description)
     return code

@@ -86,10 +86,11 @@ class Speaker:
         self._process: subprocess.Popen[bytes] | None = None
         self._clock: SimulatedPlayer | None = None
         self._rate_hz = 24_000
+        self._has_ended = False
 
     @property
     def description(self) -> str:
-        return f"played by {self._command[0]}"
+        return f"not heard to its end ({self._command[0]} ended)" if self._has_ended else f"played by {self._command[0]}"
 
     def open(self, rate_hz: int) -> None:
         self._rate_hz = rate_hz
@@ -99,20 +100,23 @@ class Speaker:
     def _start(self) -> None:
         command = [part.format(rate=self._rate_hz) for part in self._command]
         self._process = self._stack.enter_context(
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        )
+            subprocess.Popen(command, bufsize=0, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        )  # no buffer: closing one of a player that has ended raises
         self._stack.callback(self._process.kill)  # after Ctrl-C or an error nothing plays on; no effect on one that has ended
 
     def play(self, frame: AudioFrame, n_ms: float) -> None:
         assert self._process is not None, "open() comes first"
         assert self._process.stdin is not None, "the process was made with a pipe"
         assert self._clock is not None, "open() comes first"
+        self._clock.play(frame, n_ms)
+        if self._has_ended:
+            return
         try:
             self._process.stdin.write(frame.data)  # a second of lead at most: it fits into the pipe
-            self._process.stdin.flush()
         except BrokenPipeError:
-            print("stretto talk: the player stopped; --out FILE.wav writes the sound instead", file=sys.stderr)
-        self._clock.play(frame, n_ms)
+            self._has_ended = True
+            advice = "has this machine a sound device? --out FILE.wav writes the sound instead"
+            print(f"stretto talk: the player {self._command[0]} ended; {advice}", file=sys.stderr)
 
     def played_ms(self, turn: int) -> float:
         return 0.0 if self._clock is None else self._clock.played_ms(turn)
@@ -131,7 +135,7 @@ class Speaker:
         """What the program holds is not heard any more: another one plays the next turn."""
         if self._clock is not None:
             self._clock.stop(turn)
-        if self._process is not None:
+        if self._process is not None and not self._has_ended:
             self._process.kill()
             self._start()
 
@@ -143,10 +147,10 @@ class Speaker:
         if self._process is None or self._process.stdin is None:
             return
         self._signal("SIGCONT")
+        self._process.stdin.close()
         try:
-            self._process.stdin.close()
             self._process.wait(DRAIN_S)
-        except (BrokenPipeError, subprocess.TimeoutExpired):
+        except subprocess.TimeoutExpired:
             self._process.kill()
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from gateway.client import Conversation, ConversationError, Reply
 from gateway.events import PlayoutPaused, PlayoutResumed, SpeechEnded, SpeechStarted, Transcribed, TurnDone
+from gateway.talk.sound import Sink
 from gateway.talk.transcript import Transcript
 
 NOTICED_S = 3.0  # speech that the gateway has not noticed so long after its end, it will not
@@ -35,8 +36,8 @@ class Source(Protocol):
 class Dialogue:
     """Shows what is heard and each reply; knows whether all is answered."""
 
-    def __init__(self, conversation: Conversation, source: Source, write: Callable[[str], None], sound: str | None) -> None:
-        self._conversation, self._source, self._write, self._sound = conversation, source, write, sound
+    def __init__(self, conversation: Conversation, source: Source, write: Callable[[str], None], player: Sink | None) -> None:
+        self._conversation, self._source, self._write, self._player = conversation, source, write, player
         self._clock = asyncio.get_running_loop().time
         self._started_ms: dict[int, int] = {}  # utterances that are being said
         self._awaited: set[int] = set()  # over, and their text is still to come
@@ -146,7 +147,7 @@ class Dialogue:
                 shown.add(at_ms + behind_ms, event)
                 if isinstance(event, TurnDone):
                     self.last, self.has_failed = event, shown.has_failed
-                    shown.end(self._sound)
+                    shown.end(None if self._player is None else self._player.description)
         except ConversationError as error:
             self._fault = error
         finally:

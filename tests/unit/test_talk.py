@@ -6,12 +6,24 @@ import argparse
 import asyncio
 import sys
 import wave
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from gateway import talk
-from gateway.events import ErrorRaised, ReplyDone, SegmentDecided, SegmentDone, StartSession, Timeline, TurnDone, TurnStarted, UsageInfo
+from gateway.events import (
+    AudioFrame,
+    ErrorRaised,
+    ReplyDone,
+    SegmentDecided,
+    SegmentDone,
+    StartSession,
+    Timeline,
+    TurnDone,
+    TurnStarted,
+    UsageInfo,
+)
 from gateway.talk import sound
 from gateway.talk.transcript import Transcript
 from tests.doubles.scripted_server import FRAME_20_MS, Peer, Script, reply_with_two_segments, serving
@@ -118,6 +130,21 @@ async def test_sound_goes_to_a_players_standard_input(tmp_path: Path, monkeypatc
     async with serving(reply_with_two_segments) as server:
         assert await run(server.url) == 0
     assert heard.read_bytes() == FRAME_20_MS * 2
+
+
+async def test_a_player_that_ends_is_told_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sound, "SPEAKERS", ((sys.executable, "-c", ""),))
+    more_than_a_pipe_holds = AudioFrame(turn=1, index=0, pts_ms=0, data=bytes(200_000))  # written only once nobody can read it
+    with ExitStack() as stack:
+        speaker = sound.sink(None, stack)
+        speaker.open(24_000)
+        for _ in range(3):
+            speaker.play(more_than_a_pipe_holds, 20.0)
+        speaker.stop(1)
+        speaker.play(more_than_a_pipe_holds, 20.0)
+        speaker.close()
+    assert capsys.readouterr().err.count("ended; has this machine a sound device?") == 1
+    assert speaker.description == f"not heard to its end ({sys.executable} ended)"
 
 
 async def test_without_a_player_the_sound_is_written(
