@@ -6,6 +6,7 @@ Exit codes: 0 it would run, 1 valid but not on this machine as it is now, 2 the 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import socket
@@ -81,7 +82,18 @@ def _explain_vllm(command: str) -> int:
 
 def examine(settings: Settings) -> Iterator[Finding]:
     """Everything worth knowing about valid settings on this machine, in the order of a start."""
-    parts: tuple[Callable[[Settings], Iterator[Finding]], ...] = (_address, _tls, _access, _limits, _cache, _engines, _vllm, _memory)
+    parts: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
+        _address,
+        _tls,
+        _access,
+        _limits,
+        _cache,
+        _engines,
+        _vllm,
+        _extras,
+        _files,
+        _memory,
+    )
     for part in parts:
         yield from part(settings)
 
@@ -184,6 +196,29 @@ def _vllm(settings: Settings) -> Iterator[Finding]:
     tokens = session.context_tokens + settings.turn.max_tokens
     for remark in inspect(plan, conversations=session.max_sessions, tokens=tokens, cache_path=settings.cache_path):
         yield Finding(remark.kind, "vLLM", remark.text)
+
+
+def _extras(settings: Settings) -> Iterator[Finding]:
+    """What else a start asks for: packages that the settings need, and keys in the environment."""
+    for setting, value, package, extra in (
+        ("moderation.url", settings.moderation.url, "httpx", "http"),
+        ("tracing.endpoint", settings.tracing.endpoint, "opentelemetry", "otel"),
+        ("session.store_url", settings.session.store_url, "redis", "redis"),
+    ):
+        if value and importlib.util.find_spec(package) is None:
+            yield Finding("fault", "packages", f"{setting} is set and {package} is missing: pip install 'stretto[{extra}]'")
+    for setting, variable in (("moderation", settings.moderation.key_variable), ("usage", settings.usage.key_variable)):
+        if variable and not os.environ.get(variable):
+            yield Finding("fault", "environment", f"{setting}.key_variable names {variable}, which is not set")
+
+
+def _files(settings: Settings) -> Iterator[Finding]:
+    """Where it would write, other than the cache."""
+    file, folder = Path(settings.usage.file).expanduser(), Path(settings.capture.folder).expanduser()
+    if settings.usage.file and not os.access(file if file.exists() else file.parent, os.W_OK):
+        yield Finding("fault", "files", f"usage.file {file} cannot be written to")
+    if settings.capture.folder and not os.access(next(f for f in (folder, *folder.parents) if f.exists()), os.W_OK):
+        yield Finding("fault", "files", f"capture.folder {folder} cannot be written to")
 
 
 def _voices(settings: Settings, voices: tuple[Voice, ...]) -> Iterator[Finding]:

@@ -112,6 +112,32 @@ def test_an_unreadable_certificate_is_a_fault(cache: Path) -> None:
     assert [finding.kind for finding in findings({"cache_dir": str(cache), "server": server})["TLS"]] == ["fault"]
 
 
+@pytest.mark.parametrize(
+    ("tree", "extra"),
+    [
+        ({"moderation": {"url": "http://127.0.0.1:9001/"}}, "http"),
+        ({"tracing": {"endpoint": "http://127.0.0.1:4318/v1/traces"}}, "otel"),
+        ({"session": {"store_url": "redis://127.0.0.1:6379/0"}}, "redis"),
+    ],
+)
+def test_a_package_that_a_setting_needs_is_a_fault(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, tree: dict[str, object], extra: str
+) -> None:
+    assert "packages" not in findings(tree), "all of them are among the tests' own packages"
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    (finding,) = findings(tree)["packages"]
+    assert (finding.kind, f"stretto[{extra}]" in finding.text) == ("fault", True)
+
+
+def test_what_hooks_need_and_is_not_there_is_a_fault(cache: Path) -> None:
+    url = "http://127.0.0.1:9001/"
+    (finding,) = findings({"moderation": {"url": url, "key_variable": "NOT_SET_HERE"}})["environment"]
+    assert finding.text == "moderation.key_variable names NOT_SET_HERE, which is not set"
+    (finding,) = findings({"usage": {"file": str(cache / "nowhere" / "usage.jsonl")}})["files"]
+    assert (finding.kind, finding.text.startswith("usage.file ")) == ("fault", True)
+    assert "files" not in findings({"usage": {"file": str(cache / "usage.jsonl")}, "capture": {"folder": str(cache / "new" / "folder")}})
+
+
 def test_an_open_address_is_noted(cache: Path) -> None:
     found = findings({"cache_dir": str(cache), "server": {"port": 0, "host": "0.0.0.0", "allow_open": True, "keys": ["short"]}})
     assert [finding.kind for finding in found["TLS"]] == ["note"]
