@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import socket
 import ssl
@@ -262,7 +263,9 @@ def _tcp_socket(host: str) -> socket.socket:
 
 
 def _cannot_listen(host: str, port: int, setting: str, error: OSError) -> CannotListen:
-    return CannotListen(f"cannot listen on {host}:{port}: {error.strerror}; {setting} takes another one")
+    is_foreign = error.errno == errno.EADDRNOTAVAIL or isinstance(error, socket.gaierror)  # then no other port helps
+    advice = f"{setting.replace('port', 'host')} takes an address of this machine" if is_foreign else f"{setting} takes another one"
+    return CannotListen(f"cannot listen on {host}:{port}: {error.strerror}; {advice}")
 
 
 def server(app: Any, settings: Settings, tls: ssl.SSLContext | None) -> DrainedServer:

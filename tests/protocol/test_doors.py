@@ -189,6 +189,12 @@ def test_a_taken_port_is_told() -> None:
         assert "--port" in done.stderr
 
 
+def test_an_address_of_another_machine_is_told() -> None:
+    done = start("--host", "192.0.2.1", "--port", "0", STRETTO_KEYS="0123456789abcdef-secret")
+    assert done.returncode == 1
+    assert "--host (server.host) takes an address of this machine" in done.stderr
+
+
 def test_an_unknown_key_in_the_settings_is_told(tmp_path: Path) -> None:
     (tmp_path / "s.toml").write_text("[server]\nprot = 1\n", "utf-8")
     done = start("--config", str(tmp_path / "s.toml"))
