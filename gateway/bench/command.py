@@ -128,10 +128,17 @@ async def _bench(plan: Plan, args: argparse.Namespace) -> reports.Report:
     async with AsyncExitStack() as stack:
         if args.engines == "fake":
             gateway = await stack.enter_async_context(own_gateway(plan.n_talkers))
+            _announce(plan)
             return await measure(plan, gateway.url, args.key, gateway.pid, "fake, in the bench's own gateway")
         tls = insecure_context(insecure=args.insecure)
         pid = args.pid or await asyncio.to_thread(find_pid, args.url, tls)
+        _announce(plan)
         return await measure(plan, args.url, args.key, pid, "those of the running gateway", tls)
+
+
+def _announce(plan: Plan) -> None:
+    wait = f"talking for {plan.seconds:.0f} s and until the last reply has been heard"
+    print(f"stretto bench: {plan.n_talkers} conversation(s), {wait}; then come the figures", file=sys.stderr)
 
 
 async def measure(
@@ -222,5 +229,13 @@ def find_pid(url: str, tls: ssl.SSLContext | None = None) -> int | None:
         with urllib.request.urlopen(f"{scheme}://{parts.netloc}/healthz", timeout=5, context=tls) as response:
             pid = json.load(response).get("pid")
     except (OSError, ValueError) as error:
-        raise ConnectFailed(f"nothing listens at {url} ({error})", retryable=True) from error
+        raise ConnectFailed(_unreachable(url, getattr(error, "reason", error)), retryable=True) from error
     return pid if isinstance(pid, int) else None
+
+
+def _unreachable(url: str, reason: object) -> str:
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        fault = f"the certificate of {url} is not trusted here ({reason.verify_message})"
+        return f"{fault}; a self-signed one has to be accepted (--insecure)"
+    why = getattr(reason, "strerror", None) or reason
+    return f"nothing listens at {url} ({why})\nIs it running? `make serve` starts one here; --url names another, --engines fake needs none."

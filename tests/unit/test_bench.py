@@ -215,7 +215,9 @@ def parser() -> argparse.ArgumentParser:
 
 def test_nobody_there_is_exit_code_3(parser: argparse.ArgumentParser, capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.run(parser.parse_args(["--url", "ws://127.0.0.1:9/v1/voice"])) == 3
-    assert "nothing listens at ws://127.0.0.1:9" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "nothing listens at ws://127.0.0.1:9" in said
+    assert "`make serve` starts one here" in said
 
 
 @pytest.mark.parametrize("wrong", [["-n", "0"], ["-n", "5000"], ["--turns", "0"], ["--language", "tlh"], ["-n", "x"]])
