@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         return _complain(WRONG, f"cannot write {args.out or error.filename or 'the sound'}: {error.strerror or error}")
     except ConnectFailed as error:
-        return _complain(ABSENT if error.retryable else WRONG, f"{error}\n{_advice(error, args)}")
+        return _complain(ABSENT if error.retryable else WRONG, f"{error}\n{_advice(error, args)}".rstrip())
     except Refused as error:
         return _complain(ABSENT if error.retryable else WRONG, str(error))
     except (ConversationLost, NoAnswer) as error:
@@ -74,7 +74,11 @@ def _advice(error: ConnectFailed, args: argparse.Namespace) -> str:
         return "Give its key with --key, or set STRETTO_KEY." if not args.key else "Ask the gateway's owner for a valid key."
     if error.status == 503:
         return "Try again in a moment."
+    if isinstance(error.__cause__, ssl.SSLCertVerificationError):
+        return ""  # told already
     if error.status is None and error.retryable:
+        if not isinstance(error.__cause__, OSError) and args.url.startswith("ws:"):  # somebody listens, and hangs up
+            return "Does it speak TLS (--tls)? Then its address begins with wss://."
         return "Is the gateway running? `make serve` starts one here; --url names another."
     return "Check --url."
 

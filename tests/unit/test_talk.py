@@ -103,6 +103,13 @@ async def test_an_unknown_voice_is_exit_code_2(capsys: pytest.CaptureFixture[str
     assert "There is no voice 'x'." in capsys.readouterr().err
 
 
+async def test_whoever_hangs_up_on_plain_words_may_want_tls(capsys: pytest.CaptureFixture[str]) -> None:
+    async with await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert await run(f"ws://127.0.0.1:{port}/v1/voice") == 3
+    assert "Then its address begins with wss://" in capsys.readouterr().err
+
+
 async def test_a_file_that_cannot_be_written_is_exit_code_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert await run("ws://127.0.0.1:9/v1/voice", "--out", "/nonexistent/reply.wav") == 2
     assert "cannot write /nonexistent/reply.wav" in capsys.readouterr().err
