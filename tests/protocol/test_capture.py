@@ -130,11 +130,14 @@ def test_old_files_go_and_the_oldest_of_a_folder_that_is_too_full(tmp_path: Path
         path.write_bytes(b"x" * size)
         os.utime(path, (now - age_h * 3600, now - age_h * 3600))
     (tmp_path / "note.txt").write_text("not ours")
+    (tmp_path / "folder.jsonl").mkdir()
+    os.utime(tmp_path / "folder.jsonl", (0, 0))
     kept = captures(tmp_path, keep_h=48.0, file_bytes=4096, folder_bytes=9000)
     kept.of(StartSession(), READY, Rights())
     kept.close()
-    assert sorted(path.stem for path in tmp_path.iterdir()) == ["newer", "newest", "note", "sess_1"]
+    assert sorted(path.stem for path in tmp_path.iterdir()) == ["folder", "newer", "newest", "note", "sess_1"]
     assert count(kept, "deleted") == 2
+    assert count(kept, "line_dropped") == 0, "a folder that cannot be deleted costs nobody a line"
 
 
 def test_a_session_that_comes_back_goes_on_in_its_file(tmp_path: Path) -> None:
