@@ -9,6 +9,7 @@ everything goes on from memory; when it is back, or came back empty, everything 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import re
@@ -174,15 +175,16 @@ class RedisStore(MemoryStore):
                 self._answered()
 
     async def run(self, taken_over: Callable[[Entry], None]) -> None:
-        """Save what changes until cancelled, then let go of Redis."""
+        """Save what changes until cancelled, then let go of Redis, which need not answer any more."""
         self._taken_over = taken_over
         try:
             while True:
                 await asyncio.sleep(TICK_S)
                 await self.flush()
         finally:
-            async with asyncio.timeout(CALL_S):
-                await self._redis.aclose()
+            with contextlib.suppress(RedisError, OSError):  # a cancel stays one, whatever becomes of this
+                async with asyncio.timeout(CALL_S):
+                    await self._redis.aclose()
 
     async def _write(self) -> None:
         now = self._now()
