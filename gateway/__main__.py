@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import difflib
+import re
 import ssl
 import sys
 from collections.abc import Coroutine
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +28,25 @@ def main(arguments: list[str] | None = None) -> int:
         return 130
 
 
+class _Parser(argparse.ArgumentParser):
+    """Tells of what it does not know itself: argparse leaves that to the outermost parser, whose usage names no option."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:  # Any: as argparse has it
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"not known here: {' '.join(unknown)}{self._advice(unknown[0])}")
+        return known, unknown
+
+    def _advice(self, word: str) -> str:
+        if not word.startswith("-"):
+            return "; words that belong together want quotes"
+        near = difflib.get_close_matches(word.partition("=")[0], re.findall(r"--[a-z-]+", self.format_usage()), 1)
+        return f"; did you mean {near[0]}?" if near else ""
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="stretto", description="A real-time voice gateway: one WebSocket in, a spoken reply out.")
+    parser = _Parser(prog="stretto", description="A real-time voice gateway: one WebSocket in, a spoken reply out.")
+    parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="run the gateway and its page on one port"))
     _add_fetch(commands.add_parser("fetch", help="download the weights that the settings need, where they are missing"))
@@ -49,6 +69,13 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_arguments(replaying)
     replaying.set_defaults(command=replay.run)
     return parser
+
+
+def _version() -> str:
+    try:
+        return f"stretto {metadata.version('stretto')}"
+    except metadata.PackageNotFoundError:
+        return "stretto, run from a folder without being installed"
 
 
 def _add_serve(serve: argparse.ArgumentParser) -> None:

@@ -1,0 +1,34 @@
+"""The `stretto` command: what it says to wrong words."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.__main__ import main
+
+
+@pytest.mark.parametrize(
+    ("words", "usage", "advice"),
+    [
+        ("talk Hello. --uri ws://127.0.0.1:9", "usage: stretto talk", "did you mean --url?"),
+        ("serve --prot=9000", "usage: stretto serve", "did you mean --port?"),
+        ("talk Hello there.", "usage: stretto talk", "words that belong together want quotes"),
+        ("bench --zzz", "usage: stretto bench", "not known here: --zzz"),
+    ],
+)
+def test_an_unknown_word_is_told_with_the_usage_of_its_command(
+    words: str, usage: str, advice: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said.startswith(usage)
+    assert said.rstrip().endswith(advice)
+
+
+def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("stretto ")
