@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import difflib
+import os
 import re
 import ssl
 import sys
@@ -15,7 +16,7 @@ from typing import Any
 
 from gateway import bench, check, key, replay, talk
 from gateway import load as loading
-from gateway.config import ConfigError, Settings, load
+from gateway.config import ConfigError, Settings, load, unread
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -121,6 +122,8 @@ def _serve(options: argparse.Namespace) -> int:
     try:
         settings = load(options.config, overrides=_overrides(options))
         logs.configure(settings.log.level)
+        for line in unread(os.environ) if options.worker is None else ():
+            print(f"settings: {line}", file=sys.stderr)
         if options.stop_engine:
             return _stop_engine(settings)
         context = tls.context(settings) if options.tls or settings.server.tls_certificate else None

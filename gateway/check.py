@@ -22,7 +22,7 @@ from engine.api import EngineSetupError, Voice
 from engine.build import build, choose_model, vllm_plan
 from engine.vllm_args import doctor
 from engine.vllm_check import inspect
-from gateway.config import LOOPBACK, ConfigError, Settings, load
+from gateway.config import LOOPBACK, ConfigError, Settings, load, unread
 
 WOULD_RUN, CANNOT_RUN, WRONG = 0, 1, 2
 LITTLE_DISK_BYTES = 2_000_000_000  # weights of the laptop's engines are about 0.3 GB, a compile cache of vLLM over 1 GB
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     except ConfigError as error:
         print(f"FAIL settings: {error}", file=sys.stderr)
         return WRONG
-    findings = [_source(args.config), *examine(settings)]
+    findings = [_source(args.config), *(Finding("note", "settings", text) for text in unread(os.environ)), *examine(settings)]
     for finding in findings:
         print(f"{MARKS[finding.kind]} {finding.topic}: {finding.text}")
     n_faults = sum(finding.kind == "fault" for finding in findings)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from gateway.config.loading import check, load
+from gateway.config.loading import check, load, unread
 from gateway.config.pairs import LOOPBACK, ConfigError
 from gateway.config.tree import (
     BackendSettings,
@@ -53,4 +53,5 @@ __all__ = [
     "UsageSettings",
     "check",
     "load",
+    "unread",
 ]

@@ -62,6 +62,20 @@ def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str]) -> 
             _put(tree, name.removeprefix("STRETTO_").lower().split("__"), _toml_value(value))
 
 
+def unread(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Of each variable that looks like a setting and is read by nobody (one underscore instead of two): what was expected.
+
+    None stops a start: Kubernetes makes such names of its services, STRETTO_METRICS_PORT of one called stretto-metrics.
+    """
+    kinds = {f.name: f.type for f in msgspec.structs.fields(Settings) if isinstance(f.type, type) and issubclass(f.type, msgspec.Struct)}
+    keys = [(section, f.name) for section, kind in kinds.items() for f in msgspec.structs.fields(kind)]
+    return tuple(
+        f"{name} is not read; expected STRETTO_{section.upper()}__{key.upper()}, with two underscores, for {section}.{key}"
+        for section, key in keys
+        if (name := f"STRETTO_{section}_{key}".upper()) in environment
+    )
+
+
 def _toml_value(text: str) -> Any:
     """A TOML value, or the text itself where it is none."""
     try:

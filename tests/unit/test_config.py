@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.config import ConfigError, Settings, check, load
+from gateway.config import ConfigError, Settings, check, load, unread
 from gateway.speech.markup import rules_from
 
 DEFAULT = Path(__file__).parents[2] / "configs" / "default.toml"
@@ -121,6 +121,14 @@ def test_the_environment_overrides_the_file(tmp_path: Path) -> None:
 
 def test_the_command_line_overrides_the_environment() -> None:
     assert load(None, {"STRETTO_SERVER__PORT": "2"}, {"server.port": 3}).server.port == 3
+
+
+def test_a_variable_with_one_underscore_is_told_of() -> None:
+    (told,) = unread(
+        {"STRETTO_SERVER_PORT": "9000", "STRETTO_SERVER__HOST": "::1", "STRETTO_KEY": "k", "STRETTO_PORT": "tcp://10.0.0.1:80"}
+    )
+    assert told == "STRETTO_SERVER_PORT is not read; expected STRETTO_SERVER__PORT, with two underscores, for server.port"
+    assert "STRETTO_SESSION__MAX_SESSIONS" in unread({"STRETTO_SESSION_MAX_SESSIONS": "2"})[0]
 
 
 def test_an_unknown_environment_key_stops_the_start() -> None:
