@@ -75,16 +75,17 @@ class _Carrier:
             up = tasks.create_task(self._up(socket), name="carry up")
             down = tasks.create_task(self._down(socket), name="carry down")
             await asyncio.wait([up, down], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([down], timeout=ANSWER_S)  # the other worker's last word
             up.cancel()
             down.cancel()
 
     async def _up(self, socket: Any) -> None:
-        while True:
-            try:
-                message = await socket.receive()
-            except RuntimeError:  # closed meanwhile
-                message = {"type": "websocket.disconnect", "code": 1006}
-            with contextlib.suppress(Broken):  # then the other direction ends
+        with contextlib.suppress(Broken):  # `_down` tells the client, where it is still there
+            while True:
+                try:
+                    message = await socket.receive()
+                except RuntimeError:  # closed meanwhile
+                    message = {"type": "websocket.disconnect", "code": 1006}
                 if message["type"] == "websocket.disconnect":
                     await self._line.send(Closed(code=message.get("code") or 1006))
                     return
