@@ -39,7 +39,7 @@ async def test_all_connections_of_a_key_share_its_turns_and_another_key_does_not
         await one.send(type="text", text="Hello?", id="x")
         error = await one.until("error")
         assert (error["code"], error["ref"], error["retryable"]) == ("quota_exceeded", "x", True)
-        assert 50_000 < error["retry_after_ms"] <= 61_000
+        assert 0 < error["retry_after_ms"] <= 61_000
     async with realtime(running, "kiosk-key") as socket:
         await socket.send(json.dumps({"type": "response.create", "event_id": "mine"}))
         event = json.loads(await socket.recv())
