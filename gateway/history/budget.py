@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from gateway.history.items import Item
-from gateway.history.prompt import estimate_tokens
+from gateway.history.prompt import cost
 
 
 class Budget(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ def n_to_leave_out(items: Sequence[Item], room_tokens: float) -> int:
     behind it, however little room there is."""
     questions = [place for place, item in enumerate(items) if is_question(item)]
     starts = questions or [place for place, item in enumerate(items) if item.kind == "message"] or [0]
-    costs = [estimate_tokens(item.text) for item in items]
+    costs = [cost(item) for item in items]
     left = sum(costs)
     gone = 0
     late = _latest_results(items)

@@ -12,6 +12,7 @@ class Item(Struct, kw_only=True):
 
     `is_open`: a reply of which nothing was said or heard (yet); it is not part of a prompt. `is_left_out`: nor is this, the prompt had
     no room for it any more. `is_made`: a model wrote it, with the marks that are asked of it.
+    `n_tokens`: what it costs, estimated; 0 until somebody has looked.
     """
 
     item_id: str
@@ -23,3 +24,4 @@ class Item(Struct, kw_only=True):
     is_open: bool = False
     is_left_out: bool = False
     is_made: bool = False
+    n_tokens: int = 0

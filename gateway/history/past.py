@@ -11,10 +11,11 @@ from engine.api import Kept, Message
 from gateway.errors import DuplicateItem, UnknownItem
 from gateway.history.budget import Budget, n_to_leave_out
 from gateway.history.items import Item
-from gateway.history.prompt import estimate_tokens, estimated_tokens, prompt_messages
+from gateway.history.prompt import cost, estimated_tokens, prompt_messages
 
 DEAREST = 8.0  # a byte-level tokenizer takes up to three tokens for a character that is estimated at a third of one
 MAX_ITEMS = 4096  # a conversation of days; far more than any context holds
+MAX_CHARACTERS = 4_000_000  # the same for clients that fill every item: 16 MB at most
 
 
 class History:
@@ -23,6 +24,7 @@ class History:
     def __init__(self) -> None:
         self._items: list[Item] = []
         self._by_id: dict[str, Item] = {}
+        self._n_characters = 0
         self._dearness = 1.0  # real tokens over estimated ones, at least 1: the estimate is on the safe side for most scripts
         self.earlier = ""  # told in front of the items, for those that were left out
         self.n_changes = 0  # counts up, so that whoever saves it knows
@@ -52,8 +54,10 @@ class History:
         place = len(self._items) if after is None else 0 if after == "root" else self._index(after) + 1
         self._items.insert(place, item)
         self._by_id[item.item_id] = item
+        self._n_characters += len(item.text)
+        cost(item)  # now, and not for all of a long history at once
         self.n_changes += 1
-        if len(self._items) > MAX_ITEMS:
+        while len(self._items) > MAX_ITEMS or self._n_characters > MAX_CHARACTERS:
             self._take_out(0)
 
     def before(self, item_id: str) -> str | None:
@@ -83,7 +87,8 @@ class History:
         if is_final and not text.strip():
             self._take_out(self._index(item_id))
         else:
-            item.text, item.is_open = text, not text.strip()
+            self._n_characters += len(text) - len(item.text)
+            item.text, item.is_open, item.n_tokens = text, not text.strip(), 0
 
     def messages(
         self,
@@ -151,8 +156,10 @@ class History:
         return next(place for place, item in enumerate(self._items) if item is found)
 
     def _take_out(self, place: int) -> None:
-        del self._by_id[self._items.pop(place).item_id]
+        gone = self._items.pop(place)
+        del self._by_id[gone.item_id]
+        self._n_characters -= len(gone.text)
 
 
 def _tokens(items: Iterable[Item]) -> int:
-    return sum(estimate_tokens(item.text) for item in items)
+    return sum(cost(item) for item in items)

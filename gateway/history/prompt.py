@@ -66,6 +66,13 @@ def estimate_tokens(text: str) -> int:
     return n_wide + (len(text) - n_wide + 2) // 3 + MESSAGE_OVERHEAD_TOKENS
 
 
+def cost(item: Item) -> int:
+    """Tokens of an item; estimated once, because every turn asks for those of all."""
+    if not item.n_tokens:
+        item.n_tokens = estimate_tokens(item.text)
+    return item.n_tokens
+
+
 def estimated_tokens(messages: Iterable[Message], tools: Sequence[dict[str, Any]] = ()) -> int:  # Any: JSON schema
     """Tokens of a whole prompt, as `estimate_tokens`."""
     described = msgspec.json.encode(tools).decode() if tools else ""

@@ -177,7 +177,7 @@ class Conversation:
         cut: dict[str, str] = {}
         for turn in live:
             cut.update(self._cut(turn, turn.heard_raw_end()))
-        ended = [structs.replace(item, text=cut.get(item.item_id, item.text), is_open=False) for item in self.history]
+        ended = [structs.replace(item, text=cut.get(item.item_id, item.text), is_open=False, n_tokens=0) for item in self.history]
         return [item for item in ended if item.kind != "message" or item.text.strip()]
 
     def _remember(self, item_id: str, turn: Turn) -> None:

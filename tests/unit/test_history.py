@@ -11,7 +11,7 @@ from gateway.errors import DuplicateItem, UnknownItem
 from gateway.events import Role
 from gateway.history import Budget, History, Item, estimate_tokens, estimated_tokens, without_oldest, without_reasoning
 from gateway.history.budget import n_to_leave_out
-from gateway.history.past import MAX_ITEMS
+from gateway.history.past import MAX_CHARACTERS, MAX_ITEMS
 from gateway.history.summary import asking, read, told
 
 
@@ -43,6 +43,20 @@ def test_an_id_is_free_again_when_its_item_has_gone() -> None:
     for gone in ("i0", "i1", "i2"):
         past.add(Item(item_id=gone, role="user", text="back"))
         assert past.find(gone).text == "back"
+
+
+def test_a_history_that_a_client_fills_is_bounded_in_characters_and_counted_once() -> None:
+    past, text = History(), "\u6d77" * 10_000
+    for number in range(MAX_CHARACTERS // 10_000 + 3):
+        past.add(Item(item_id=f"i{number}", text=text))
+    assert sum(len(item.text) for item in past) == MAX_CHARACTERS
+    assert not past.has("i2")
+    assert past.has("i3")
+    assert all(item.n_tokens > 10_000 for item in past), "estimated as they came"
+    past.settle_reply("i5", "Short.", is_final=True)
+    past.add(Item(item_id="new", text="x" * 9_000))
+    assert past.has("i3"), "there is room for what was cut"
+    assert len(past.messages("", Budget(tokens=3000))) == 1
 
 
 def test_an_unknown_item_is_told() -> None:
