@@ -48,7 +48,8 @@ def _language(path: Path) -> str:
     config = path.with_name(f"{path.name}.json")
     for file in (path, config):
         if not file.is_file():
-            raise EngineSetupError(f"tts.piper_voices names {path}, and {file} is missing: expected a Piper voice and its .json beside it")
+            expected = "the path of a voice's .onnx with its .onnx.json beside it"
+            raise EngineSetupError(f"tts.piper_voices names {path}, and {file} is missing: expected {expected}")
     try:
         return primary(msgspec.json.decode(config.read_bytes(), type=_VoiceConfig).espeak.voice)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
