@@ -47,6 +47,16 @@ class Finding(Struct, frozen=True, kw_only=True):
         return f"{self.verdict:<8}{self.written}{value}: {self.says}{instead}"
 
 
+_NO_MODEL = Finding(
+    written="MODEL",
+    value=True,
+    exists=True,
+    verdict="risky",
+    says="is missing: vLLM takes a default one, or that of --config; the profile's llm.model is empty",
+    instead="vllm serve MODEL",
+)
+
+
 class Report(Struct, frozen=True, kw_only=True):
     """All findings in the order of the command, and the profile as TOML."""
 
@@ -62,6 +72,8 @@ def examine(text: str, release: str | None = None) -> Report:
         Finding(written=word, value=True, exists=False, verdict="never", says="stands alone; vLLM takes one model")
         for word in command.leftover
     ]
+    if command.program and not command.model:
+        findings.append(_NO_MODEL)
     return Report(findings=tuple(findings), profile=_profile(command))
 
 

@@ -147,6 +147,12 @@ def test_a_switch_does_not_eat_the_model() -> None:
     assert parse("vllm serve --enforce-eager org/m").model == "org/m"
 
 
+def test_a_missing_model_is_reported() -> None:
+    (finding,) = examine("vllm serve --max-model-len 8192").findings[1:]
+    assert (finding.verdict, finding.instead) == ("risky", "vllm serve MODEL")
+    assert len(examine("--max-model-len 8192").findings) == 1, "bare flags are a question about flags"
+
+
 def test_a_second_model_is_reported() -> None:
     assert found(examine("vllm serve org/m other"), "other").verdict == "never"
 
