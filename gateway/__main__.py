@@ -24,9 +24,14 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     command: Any = options.command  # Any: argparse stores whatever set_defaults was given
     try:
-        return int(command(options))
+        status = int(command(options))
+        sys.stdout.flush()  # here, where a reader that has left is understood
+        return status
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains when it closes it
+        return 141
 
 
 class _Parser(argparse.ArgumentParser):
@@ -105,7 +110,9 @@ def _fetch(options: argparse.Namespace) -> int:
     from engine.build import prepare
 
     try:
-        prepare(load(options.config).engine_settings(), lambda line: print(line, file=sys.stderr, flush=True))
+        settings = load(options.config)
+        prepare(settings.engine_settings(), lambda line: print(line, file=sys.stderr, flush=True))
+        print(f"weights: complete, in {settings.cache_path}", file=sys.stderr)
     except ConfigError as error:
         print(f"settings: {error}", file=sys.stderr)
         return 2

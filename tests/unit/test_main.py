@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from gateway.__main__ import main
@@ -32,3 +35,13 @@ def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("stretto ")
+
+
+def test_a_reader_that_has_seen_enough_is_no_fault() -> None:
+    command = [sys.executable, "-m", "gateway", "check", "vllm serve m --enforce-eager --max-seq-len 8"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as checking:
+        assert checking.stdout is not None
+        assert checking.stderr is not None
+        checking.stdout.close()
+        assert checking.stderr.read() == b""
+    assert checking.returncode == 141
