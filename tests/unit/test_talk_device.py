@@ -134,7 +134,11 @@ async def test_what_the_microphone_hears_goes_out_with_its_time(monkeypatch: pyt
             heard.append(event)
         await peer.socket.close(4004, "enough")
 
-    async with serving(script) as server:
+    async def know_nothing(peer: Peer) -> None:
+        await peer.start(resumed=False)
+        await peer.socket.wait_closed()
+
+    async with serving(script, know_nothing) as server:
         assert await asyncio.to_thread(talk.run, parsed(server.url)) == 1
     assert [(event.pts_ms, event.data) for event in heard] == [(20.0 * i, bytes([i]) * 640) for i in range(3)]
     assert sounddevice.streams["in"].options["dtype"] == "int16"
