@@ -8,6 +8,7 @@ import ctypes
 import importlib.util
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -129,7 +130,11 @@ def choose_model(settings: EngineSettings) -> tuple[str, str]:
     if not _has_gpu():
         return ("vllm", "no NVIDIA GPU was found, but llm.model is no GGUF file") if llm.model else ("llamacpp", "no NVIDIA GPU was found")
     if not llm.model and not _is_installed("vllm"):
-        return "llamacpp", "an NVIDIA GPU was found, but vLLM is not installed: pip install 'stretto[vllm]', and name a model in llm.model"
+        return (
+            "llamacpp",
+            "an NVIDIA GPU was found, but vLLM is not installed: "
+            f"{sys.executable} -m pip install 'stretto[vllm]', and name a model in llm.model",
+        )
     return "vllm", "an NVIDIA GPU was found"
 
 
@@ -252,7 +257,7 @@ def _sound(made: Plan) -> Plan:
 
 def _need(module: str, extra: str) -> None:
     if not _is_installed(module):
-        raise EngineSetupError(f"the Python package {module} is missing; install it: pip install 'stretto[{extra}]'")
+        raise EngineSetupError(f"the Python package {module} is missing; install it: {sys.executable} -m pip install 'stretto[{extra}]'")
 
 
 def _is_installed(module: str) -> bool:

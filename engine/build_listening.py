@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def choose_recognizer(settings: EngineSettings) -> tuple[str, str]:
         return "off", "the language model is scripted"
     missing = missing_packages()
     if missing:
-        return "off", f"{missing[0]} is not installed: pip install 'stretto[asr]'"
+        return "off", f"{missing[0]} is not installed: {sys.executable} -m pip install 'stretto[asr]'"
     return "whisper", "stretto[asr] is installed"
 
 
@@ -128,4 +129,6 @@ def _check_url(settings: EngineSettings) -> None:
 def _need(modules: Sequence[str], extra: str) -> None:
     for module in modules:
         if importlib.util.find_spec(module) is None:
-            raise EngineSetupError(f"the Python package {module} is missing; install it: pip install 'stretto[{extra}]'")
+            raise EngineSetupError(
+                f"the Python package {module} is missing; install it: {sys.executable} -m pip install 'stretto[{extra}]'"
+            )

@@ -206,7 +206,9 @@ def _extras(settings: Settings) -> Iterator[Finding]:
         ("session.store_url", settings.session.store_url, "redis", "redis"),
     ):
         if value and importlib.util.find_spec(package) is None:
-            yield Finding("fault", "packages", f"{setting} is set and {package} is missing: pip install 'stretto[{extra}]'")
+            yield Finding(
+                "fault", "packages", f"{setting} is set and {package} is missing: {sys.executable} -m pip install 'stretto[{extra}]'"
+            )
     for setting, variable in (("moderation", settings.moderation.key_variable), ("usage", settings.usage.key_variable)):
         if variable and not os.environ.get(variable):
             yield Finding("fault", "environment", f"{setting}.key_variable names {variable}, which is not set")

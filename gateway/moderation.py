@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import sys
 import time
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any
@@ -44,7 +45,7 @@ class HttpModerator:
         try:
             import httpx
         except ImportError as error:
-            raise ConfigError("moderation.url is set and httpx is missing: pip install 'stretto[http]'") from error
+            raise ConfigError(f"moderation.url is set and httpx is missing: {sys.executable} -m pip install 'stretto[http]'") from error
         self.kinds: frozenset[Kind] = frozenset(settings.judges)
         self._settings, self._metrics, self._faults = settings, metrics.watching, httpx.HTTPError
         self._dropped = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import sys
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -133,7 +134,9 @@ class Tracer:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource
         except ImportError as error:
-            raise ConfigError("tracing.endpoint is set and OpenTelemetry is missing: pip install 'stretto[otel]'") from error
+            raise ConfigError(
+                f"tracing.endpoint is set and OpenTelemetry is missing: {sys.executable} -m pip install 'stretto[otel]'"
+            ) from error
         self._settings, self._outcomes, self._now = settings, metrics.watching.traces, now
         self._exporter = OTLPSpanExporter(endpoint=settings.endpoint, timeout=SEND_S)
         self._resource = Resource.create({"service.name": settings.service})

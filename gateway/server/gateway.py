@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
@@ -164,7 +165,9 @@ def _shared_store(parts: Parts) -> RedisStore | None:
     try:
         from gateway.redis_store import RedisStore
     except ImportError as error:
-        raise EngineSetupError("session.store_url needs the Python package redis; install it: pip install 'stretto[redis]'") from error
+        raise EngineSetupError(
+            f"session.store_url needs the Python package redis; install it: {sys.executable} -m pip install 'stretto[redis]'"
+        ) from error
     try:
         return RedisStore(session.store_url, session.store_prefix, session.resume_s, parts.metrics.process.store, parts.now)
     except ValueError as error:  # without its message: the address may hold a password

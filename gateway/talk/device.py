@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import sys
 import threading
 from collections import deque
 from contextlib import ExitStack
@@ -30,7 +31,7 @@ def load() -> Any:  # Any: sounddevice has no types
     try:
         return importlib.import_module("sounddevice")
     except ImportError as error:
-        raise NoDevice("--mic needs the package sounddevice: pip install 'stretto[mic]'") from error
+        raise NoDevice(f"--mic needs the package sounddevice: {sys.executable} -m pip install 'stretto[mic]'") from error
     except OSError as error:
         raise NoDevice(f"--mic needs PortAudio ({error}); on Debian and Ubuntu: apt-get install libportaudio2") from error
 

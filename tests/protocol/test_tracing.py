@@ -82,4 +82,4 @@ def test_an_endpoint_without_its_package_ends_the_start_with_what_to_do() -> Non
     environment = os.environ | {"STRETTO_TRACING__ENDPOINT": "http://127.0.0.1:1/v1/traces"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    assert "OpenTelemetry is missing: pip install 'stretto[otel]'" in done.stderr
+    assert f"OpenTelemetry is missing: {sys.executable} -m pip install 'stretto[otel]'" in done.stderr
