@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 SERVE ?=
 SOAK_S ?= 3600
 
-.PHONY: serve test load soak leaks chaos audit fuzz lint ray docs setup setup-dev clean
+.PHONY: serve test load soak leaks chaos chaos-short audit fuzz lint ray docs setup setup-dev clean
 serve: $(VENV)/.serve  ## environment, engines, weights, then gateway and page on http://localhost:8080
 	@$(BIN)/stretto fetch
 	@exec $(BIN)/stretto serve $(SERVE)
@@ -43,6 +43,9 @@ lint: setup-dev
 chaos: setup-dev  ## faults while people talk, on scripted and on real engines; one table (about six minutes)
 	$(BIN)/stretto fetch
 	$(BIN)/python -m tests.chaos
+
+chaos-short: setup-dev  ## the same on scripted engines alone, limits are counts (a minute)
+	$(BIN)/python -m pytest tests/chaos -q -ra
 
 ray: setup-dev  ## conversations on a real Ray Serve that grows and loses its head (about two minutes)
 	scripts/setup-ray.sh

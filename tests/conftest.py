@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from tests.session.virtual_loop import VirtualLoop, WatchedLoop
 
-LONGEST_BLOCK_S = 2.0  # the rule is 5 ms; two shared cores on a bad day are not what this catches
+LONGEST_BLOCK_S = 3.0  # the rule is 5 ms; three test files on two shared cores are not what this catches
 SESSION_TESTS = Path(__file__).parent / "session"
 
 
