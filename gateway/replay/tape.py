@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
 from gateway.capture import FORMAT, Header, Line
-from gateway.events import Timeline
+from gateway.events import CLIENT_EVENTS, SERVER_EVENTS, StartSession, Timeline
 
 
 class BadTape(Exception):
@@ -44,6 +44,7 @@ def read(path: Path) -> Tape:
     first, *rest = raw.split(b"\n")
     try:
         header = msgspec.json.decode(first, type=Header)
+        msgspec.convert(header.start, StartSession)
     except msgspec.DecodeError as error:
         raise BadTape(f"{path} is no kept conversation: its first line is not one of {FORMAT} ({error})") from error
     if header.format != FORMAT:
@@ -51,10 +52,22 @@ def read(path: Path) -> Tape:
     lines, is_torn = [], bool(rest) and bool(rest[-1])
     for number, text in enumerate(rest[:-1], 2):
         try:
-            lines.append(msgspec.json.decode(text, type=Line))
+            lines.append(_checked(msgspec.json.decode(text, type=Line)))
         except msgspec.DecodeError as error:
             raise BadTape(f"{path}, line {number}: {error}") from error
     return Tape(header, lines, is_torn)
+
+
+def _checked(line: Line) -> Line:
+    """A line whose message is what its `type` says; one that we do not know is of another version. Raises `msgspec.ValidationError`."""
+    kind = line.body.get("type")
+    if not isinstance(kind, str):
+        raise msgspec.ValidationError(f"Got the type {kind!r:.40}; expected the name of a message")
+    known: Mapping[str, type[Struct]] = CLIENT_EVENTS if line.by == "client" else SERVER_EVENTS if line.by == "server" else {}
+    if kind in known:
+        sound = {} if line.body.get("data") is not None else {"data": b""}  # it may not have been kept
+        msgspec.convert(line.body | sound, known[kind])
+    return line
 
 
 def turns_of(lines: Iterable[Line]) -> dict[int, TurnStory]:

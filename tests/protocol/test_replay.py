@@ -168,6 +168,9 @@ def test_the_ids_of_now_stand_for_those_of_then() -> None:
     assert ids.is_known("c1")
 
 
+HEADER = '{"format":"stretto.capture.v1","session_id":"s","at":"","audio":false,"key":"","start":{%s},"ready":{}}\n'
+
+
 @pytest.mark.parametrize(
     ("text", "told_why"),
     [
@@ -175,7 +178,11 @@ def test_the_ids_of_now_stand_for_those_of_then() -> None:
         ("{}\n", "its first line is not one of"),
         ("not json\n", "its first line is not one of"),
         ('{"format":"other","session_id":"s","at":"","audio":false,"key":"","start":{},"ready":{}}\n', "expected stretto.capture.v1"),
-        ('{"format":"stretto.capture.v1","session_id":"s","at":"","audio":false,"key":"","start":{},"ready":{}}\n[1,2]\n', "line 2"),
+        (HEADER % "" + "[1,2]\n", "line 2"),
+        (HEADER % '"output":5', "expected stretto.capture.v1|Expected `str`|Invalid enum"),
+        (HEADER % "" + '[1,"server",{"turn":1}]\n', "line 2: Got the type None; expected the name of a message"),
+        (HEADER % "" + '[1,"client",{"type":"text"}]\n', "line 2: Object missing required field `text`"),
+        (HEADER % "" + '[1,"server",{"type":"heard","turn":[],"heard_ms":1,"heard_text":""}]\n', "line 2: Expected `int`, got `array`"),
     ],
 )
 def test_a_file_that_is_none_is_refused_with_the_place(tmp_path: Path, text: str, told_why: str) -> None:
