@@ -94,7 +94,7 @@ class Connection:
         except HeldElsewhere as held:
             self._metrics.process.carried.inc()
             with self._sessions.admission.carrying():
-                await held.carry(self._socket)
+                await held.carry(self._socket, self._settings.slow_reader_s)
             return
         is_over = False
         try:

@@ -24,7 +24,7 @@ from gateway.session_store import Entry, MemoryStore, SessionStore, binding_of, 
 from gateway.turn import Parts
 
 Opened = tuple[Session, Attachment, SessionReady]
-Carry = Callable[[Any], Awaitable[None]]  # Any: a client's socket
+Carry = Callable[[Any, float], Awaitable[None]]  # Any: a client's socket; seconds that it may take nothing
 Holder = Callable[[StartSession, Rights], Awaitable[Carry | None]]
 """Asks the other workers of this machine for the session that is to be resumed."""
 

@@ -17,10 +17,11 @@ from gateway.workers import line
 from gateway.workers.line import Broken, Carried, Closed, Frame, Line, Question, called
 from gateway.workers.worker import Worker
 
+LOOK_S = 1.0  # after a client that does not read
 ANSWER_S = 1.0  # of a worker that is alive; one that hangs is passed over
 
 T = TypeVar("T")
-Carry = Callable[[Any], Awaitable[None]]  # Any: the client's socket, a Starlette WebSocket
+Carry = Callable[[Any, float], Awaitable[None]]  # Any: the client's socket, a Starlette WebSocket
 
 log = logging.getLogger("stretto.workers")
 
@@ -68,16 +69,25 @@ class _Carrier:
 
     def __init__(self, to_it: Line, stack: contextlib.AsyncExitStack) -> None:
         self._line, self._stack = to_it, stack
+        self._now = asyncio.get_running_loop().time
+        self._sends_since: float | None = None
 
-    async def carry(self, socket: Any) -> None:  # Any: as above
-        """Until either end is over."""
+    async def carry(self, socket: Any, slow_reader_s: float) -> None:  # Any: as above
+        """Until either end is over, or the client has taken nothing for so long."""
         async with self._stack, asyncio.TaskGroup() as tasks:
             up = tasks.create_task(self._up(socket), name="carry up")
             down = tasks.create_task(self._down(socket), name="carry down")
-            await asyncio.wait([up, down], return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait([down], timeout=ANSWER_S)  # the other worker's last word
-            up.cancel()
-            down.cancel()
+            watch = tasks.create_task(self._watch(slow_reader_s), name="carry watch")
+            await asyncio.wait([up, down, watch], return_when=asyncio.FIRST_COMPLETED)
+            if not watch.done():
+                await asyncio.wait([down], timeout=ANSWER_S)  # the other worker's last word
+            for way in (up, down, watch):
+                way.cancel()
+
+    async def _watch(self, slow_reader_s: float) -> None:
+        """The worker that has the session lets go of a slow reader, but its word for that stands behind what is not read."""
+        while self._sends_since is None or self._now() - self._sends_since < slow_reader_s:
+            await asyncio.sleep(LOOK_S)
 
     async def _up(self, socket: Any) -> None:
         with contextlib.suppress(Broken):  # `_down` tells the client, where it is still there
@@ -95,7 +105,9 @@ class _Carrier:
         with contextlib.suppress(RuntimeError, OSError, WebSocketDisconnect):  # the client is gone, or was first to close
             try:
                 while True:
+                    self._sends_since = None
                     carried: Carried = await self._line.receive(Carried)  # type: ignore[arg-type]  # a union is no type to mypy
+                    self._sends_since = self._now()
                     if isinstance(carried, Closed):
                         await socket.close(carried.code, carried.reason)
                         return

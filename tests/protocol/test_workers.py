@@ -51,6 +51,14 @@ def doomed() -> Iterator[Running]:
 
 
 @pytest.fixture
+def talkative() -> Iterator[Running]:
+    """One whose replies are more than a socket holds, and who soon gives up on those that do not read them."""
+    long = {"STRETTO_FAKE__REPLY": "One two three four five six seven. " * 100, "STRETTO_TURN__MAX_TOKENS": "900"}
+    with gateway({**QUICK, **long, "STRETTO_SESSION__SLOW_READER_S": "1"}, "--workers", "2") as started:
+        yield started
+
+
+@pytest.fixture
 def doomed_with_store() -> Iterator[Running]:
     with redis_server() as redis, gateway({**QUICK, "STRETTO_SESSION__STORE_URL": redis.url}, "--workers", "2") as started:
         yield started
@@ -323,3 +331,20 @@ async def test_a_phone_that_vanishes_while_it_is_carried_is_no_error_of_ours(row
         await started(client, resume=wish(ready, 0))
         await client.socket.close(1000)
     assert [line[-1500:] for line in row.lines if "Exception" in line] == []
+
+
+async def test_a_carried_client_that_does_not_read_loses_its_place(talkative: Running) -> None:
+    async with AsyncExitStack() as stack:
+        for _ in range(8):  # one of two is carried
+            async with talker(talkative) as client:
+                ready = await started(client)
+                client.socket.transport.abort()
+            client = await stack.enter_async_context(peer(talkative.voice_url, key="main", ping_interval=None, close_timeout=0.1))
+            await started(client, resume=wish(ready, 0))
+            await client.send(type="text", text="Count.")
+            client.socket.transport.pause_reading()
+            stack.callback(client.socket.transport.abort)
+        assert sum((await metric(talkative, "stretto_connections_carried_total")).values()) > 0
+        async with asyncio.timeout(PATIENCE_S):
+            while sum((await metric(talkative, "stretto_connections")).values()):
+                await asyncio.sleep(0.2)
