@@ -129,3 +129,47 @@ def test_whoever_speaks_to_a_worker_that_is_gone_is_told_so(run: Callable[[Any],
 
     with tempfile.TemporaryDirectory() as folder:
         run(talk(Path(folder) / "socket"))
+
+
+class GoneClient:
+    """A client's socket that disconnects when its worker has hung up."""
+
+    def __init__(self) -> None:
+        self.hung_up = asyncio.Event()
+        self.n_asked = 0
+
+    async def receive(self) -> dict[str, Any]:  # Any: an ASGI message
+        self.n_asked += 1
+        await self.hung_up.wait()
+        assert self.n_asked < 3, "asked on and on"
+        if self.n_asked == 2:
+            raise RuntimeError("disconnected before")
+        return {"type": "websocket.disconnect", "code": 1006}
+
+    async def close(self, code: int, reason: str) -> None:
+        await asyncio.Event().wait()  # the peer takes nothing any more
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_client_and_its_worker_may_go_at_the_same_moment(run: Callable[[Any], None]) -> None:  # Any: a coroutine
+    async def talk(folder: Path) -> None:
+        client = GoneClient()
+
+        async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"\0\0\0\1\xc3")  # the session is here
+            await writer.drain()
+            await asyncio.sleep(0.1)
+            writer.transport.abort()
+            asyncio.get_running_loop().call_later(0.1, client.hung_up.set)
+
+        lay_out(folder / "places", 2)
+        row = Row(Worker(number=0, count=2, folder=folder))
+        async with await asyncio.start_unix_server(hang_up, row.worker.socket(1)), asyncio.timeout(20):
+            start = StartSession(resume=Resume(session_id="sess_1", token="t", last_seq=0))
+            carry = await row.siblings.holder(start, FULL_RIGHTS)
+            assert carry is not None
+            await carry(client, 10.0)
+        assert client.n_asked == 1
+
+    with tempfile.TemporaryDirectory() as folder:
+        run(talk(Path(folder)))
