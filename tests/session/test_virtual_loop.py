@@ -117,8 +117,8 @@ def test_a_blocked_loop_fails_the_test(rules: pytest.Pytester) -> None:
     rules.makepyfile("""
         import time
         async def test_block():
-            time.sleep(2.1)
+            time.sleep(3.1)
     """)
     result = rules.runpytest_subprocess("-p", "no:cacheprovider")
     result.assert_outcomes(passed=1, errors=1)
-    result.stdout.fnmatch_lines(["*the event loop was blocked for 2.*"])
+    result.stdout.fnmatch_lines(["*the event loop was blocked for 3.*"])
