@@ -17,6 +17,7 @@ from gateway.stalls import StallWatch
 
 TICK_S = 0.05
 LAG_WARNING_S = 0.1  # a stall that a listener can hear
+TELL_S = 5.0  # between two lines on stalls, unless one is twice as long: an overloaded loop has five a second, and each is counted
 GPU_S = 5.0
 PRESSURE_S = 0.25  # how often shedding is decided anew
 
@@ -24,11 +25,12 @@ log = logging.getLogger("stretto.monitor")
 
 
 async def watch_loop(metrics: Metrics, pressure: Pressure) -> None:
-    """Measure how late a short sleep ends; a late one means that something blocked the loop, and the log says what.
+    """Measure how late a short sleep ends; a late one means that something blocked the loop, and the log says what, now and then.
 
     Runs until cancelled.
     """
     loop = asyncio.get_running_loop()
+    told_at, told_s = float("-inf"), 0.0
     with StallWatch(TICK_S + LAG_WARNING_S) as stalls:
         while True:
             due = loop.time() + TICK_S
@@ -39,7 +41,9 @@ async def watch_loop(metrics: Metrics, pressure: Pressure) -> None:
             pressure.woke(lag_s * 1000, loop.time())
             if lag_s > LAG_WARNING_S:
                 metrics.process.loop_stalls.inc()
-                log.warning("event loop was blocked", extra={"lag_ms": round(lag_s * 1000), "stack": stack or []})
+                if loop.time() - told_at >= TELL_S or lag_s >= 2 * told_s:
+                    told_at, told_s = loop.time(), lag_s
+                    log.warning("event loop was blocked", extra={"lag_ms": round(lag_s * 1000), "stack": stack or []})
 
 
 async def watch_pressure(pressure: Pressure, admission: Admission, metrics: Metrics, now: Callable[[], float]) -> None:
