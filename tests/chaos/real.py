@@ -22,6 +22,7 @@ RECORDING = Path("/usr/share/pocketsphinx/test/data/goforward.raw")  # "go forwa
 VLLM = Path(".venv-vllm/bin/python")
 FRAME_BYTES, FRAME_S = 640, 0.02
 ANSWER_S = 60.0  # from the first word to the end of the reply, engines restarted meanwhile
+DOWN_S, LOOK_S = 5.0, 0.1  # a turn and its pause take three seconds
 PAUSE_S = 2.0  # between turns: two cores carry a model, a voice and an ear
 SMALL = {
     "STRETTO_TURN__MAX_TOKENS": "24",
@@ -119,13 +120,13 @@ def killed(running: Running, speaker: Person) -> list[Fault]:
     return [
         Fault(
             name="llama.cpp killed",
-            begin=kill(running, "engine.llm.llamacpp"),
+            begin=keep_down(running, "engine.llm.llamacpp"),
             concerns=lambda person: person.role in ("talker", "reader"),
             metric="stretto_llm_errors_total",
         ),
         Fault(
             name="Piper killed; espeak-ng steps in",
-            begin=kill(running, "engine.tts.piper"),
+            begin=keep_down(running, "engine.tts.piper"),
             lasts_s=3,
             concerns=nobody,
             metric="stretto_tts_faults_total",
@@ -150,6 +151,19 @@ def kill(running: Running, wanted: str) -> Callable[[], Awaitable[None]]:
         assert found, f"a process of {wanted} runs"
         for pid in found:
             os.kill(pid, signal.SIGKILL)
+
+    return do
+
+
+def keep_down(running: Running, wanted: str) -> Callable[[], Awaitable[None]]:
+    """SIGKILL as often as it comes back within `DOWN_S`: one that dies between two texts and is back for the next is missed by nobody."""
+
+    async def do() -> None:
+        for _ in range(round(DOWN_S / LOOK_S)):
+            with suppress(ProcessLookupError, FileNotFoundError):  # gone between two looks
+                for pid in children(running.process.pid, wanted):
+                    os.kill(pid, signal.SIGKILL)
+            await asyncio.sleep(LOOK_S)
 
     return do
 
