@@ -9,7 +9,7 @@ import pytest
 
 from tests.ops.conftest import FOR_S, SLOW_TTFT_MS, Watched
 
-PATIENCE_S = 45.0
+PATIENCE_S = 90.0
 
 
 @pytest.mark.parametrize("alert", ["StrettoFirstSegmentSlow", "StrettoFirstAudioSlow"])
