@@ -6,11 +6,12 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+
+from tests.doubles.answering_http import QuietHandler, answering
 
 PATIENCE_S = 20.0
 
@@ -65,25 +66,13 @@ def collector() -> Iterator[Collector]:
     """A running collector on 127.0.0.1."""
     double = Collector()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
             status = double.take(self.rfile.read(int(self.headers["content-length"])), dict(self.headers))
             self.send_response(status)
             self.send_header("content-length", "0")
             self.end_headers()
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    double.url = f"http://127.0.0.1:{server.server_port}/v1/traces"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with answering(Handler, double.freed) as address:
+        double.url = f"{address}/v1/traces"
         yield double
-    finally:
-        double.freed.set()
-        server.shutdown()
-        server.server_close()
-        thread.join(5)

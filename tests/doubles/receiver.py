@@ -8,8 +8,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.doubles.answering_http import QuietHandler, answering
 
 PATIENCE_S = 20.0
 Json = dict[str, Any]  # Any: JSON
@@ -48,7 +49,7 @@ def receiver() -> Iterator[Receiver]:
     """A running one on 127.0.0.1."""
     double = Receiver()
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -78,24 +79,6 @@ def receiver() -> Iterator[Receiver]:
             self.send_header("content-length", "0")
             self.end_headers()
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-        def handle(self) -> None:
-            try:
-                super().handle()
-            except ConnectionError:  # who asked has gone
-                pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    double.url = f"http://127.0.0.1:{server.server_port}/hook"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with answering(Handler, double.freed) as address:
+        double.url = f"{address}/hook"
         yield double
-    finally:
-        double.freed.set()
-        server.shutdown()
-        server.server_close()
-        thread.join(5)
