@@ -31,7 +31,7 @@ from gateway.session.saving import Mark
 from gateway.session_store import Claim, Entry, MemoryStore
 from gateway.tickets import Kept, MemoryKeeper
 
-TICK_S = 0.2  # a copy is at most this old, and the round trip
+TICK_S = 0.2  # a copy is at most this old, and the round trip; what was heard of a reply that sounds, a second (`saving.mark`)
 TOUCH_S = 1.0  # how soon a process hears that another one has its session
 CALL_S = 0.5  # for one answer of Redis; a resume waits no longer
 REST_S = 1.0  # before Redis is asked again after it failed
