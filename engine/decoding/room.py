@@ -106,6 +106,7 @@ class RemoteDecoder:
     def __init__(self, room: DecodingRoom, stream: int) -> None:
         self._room, self._stream = room, stream
         self._n_deaths = 0
+        self._is_known = False  # to the process
 
     async def decode(self, packet: bytes) -> bytes:
         """PCM, mono s16le at 16 kHz.
@@ -117,6 +118,7 @@ class RemoteDecoder:
             raise StreamDied("the decoder died twice on this stream")
         if len(packet) > LONGEST_PACKET_BYTES:
             raise CorruptAudio(f"expected an Opus packet of at most {LONGEST_PACKET_BYTES} bytes, got {len(packet)}")
+        self._is_known = True
         try:
             return await self._room.decode(self._stream, packet)
         except StreamDied as error:
@@ -127,4 +129,5 @@ class RemoteDecoder:
 
     def close(self) -> None:
         """The stream is over."""
-        self._room.forget(self._stream)
+        if self._is_known:
+            self._room.forget(self._stream)

@@ -138,4 +138,5 @@ class RemoteSpeech:
 
     def close(self) -> None:
         """As promised."""
-        self._decoders.forget(self._answer)
+        if self._setup is None:  # else the process never heard of it
+            self._decoders.forget(self._answer)

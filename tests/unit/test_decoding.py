@@ -121,3 +121,10 @@ async def test_streams_that_are_over_are_forgotten() -> None:
             decoder = made.stream()
             assert await decoder.decode(b"count") == b"1"
             decoder.close()
+
+
+async def test_streams_that_never_sent_a_packet_leave_nothing_to_forget() -> None:
+    made = DecodingRoom()
+    for _ in range(5):
+        made.stream().close()
+    assert made._over == []
