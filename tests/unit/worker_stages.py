@@ -35,6 +35,7 @@ class Echo:
         if then == "die":
             os._exit(3)
         if then == "hang":
+            job.send("hanging")  # from inside the step: no cancel comes in between
             threading.Event().wait()
         if then == "hold the interpreter":
             ctypes.PyDLL(None).sleep(600)
