@@ -111,6 +111,7 @@ def _fetch(options: argparse.Namespace) -> int:
 
     try:
         settings = load(options.config)
+        _warn(settings)
         prepare(settings.engine_settings(), lambda line: print(line, file=sys.stderr, flush=True))
         print(f"weights: complete, in {settings.cache_path}", file=sys.stderr)
     except ConfigError as error:
@@ -129,8 +130,7 @@ def _serve(options: argparse.Namespace) -> int:
     try:
         settings = load(options.config, overrides=_overrides(options))
         logs.configure(settings.log.level)
-        for line in unread(os.environ) if options.worker is None else ():
-            print(f"settings: {line}", file=sys.stderr)
+        _warn(settings if options.worker is None else None)
         if options.stop_engine:
             return _stop_engine(settings)
         context = tls.context(settings) if options.tls or settings.server.tls_certificate else None
@@ -144,6 +144,12 @@ def _serve(options: argparse.Namespace) -> int:
     except transport.CannotListen as error:
         print(error, file=sys.stderr)
         return 1
+
+
+def _warn(settings: Settings | None) -> None:
+    """Tell of variables that nobody reads; a worker's parent has told."""
+    for line in unread(os.environ, settings) if settings is not None else ():
+        print(f"WARNING settings: {line}", file=sys.stderr, flush=True)
 
 
 def _overrides(options: argparse.Namespace) -> dict[str, Any]:  # Any: TOML values

@@ -22,7 +22,7 @@ from engine.api import EngineSetupError, Voice
 from engine.build import build, choose_model, vllm_plan
 from engine.vllm_args import doctor
 from engine.vllm_check import inspect
-from gateway.config import LOOPBACK, ConfigError, Settings, load, unread
+from gateway.config import LOOPBACK, ConfigError, Settings, is_setting, load, unread
 
 WOULD_RUN, CANNOT_RUN, WRONG = 0, 1, 2
 LITTLE_DISK_BYTES = 2_000_000_000  # weights of the laptop's engines are about 0.3 GB, a compile cache of vLLM over 1 GB
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     except ConfigError as error:
         print(f"FAIL settings: {error}", file=sys.stderr)
         return WRONG
-    findings = [_source(args.config), *(Finding("note", "settings", text) for text in unread(os.environ)), *examine(settings)]
+    findings = [_source(args.config), *(Finding("note", "settings", text) for text in unread(os.environ, settings)), *examine(settings)]
     for finding in findings:
         print(f"{MARKS[finding.kind]} {finding.topic}: {finding.text}")
     n_faults = sum(finding.kind == "fault" for finding in findings)
@@ -99,7 +99,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
 
 
 def _source(path: Path | None) -> Finding:
-    names = sorted(n for n in os.environ if n in ("STRETTO_KEYS", "STRETTO_CACHE_DIR") or (n.startswith("STRETTO_") and "__" in n))
+    names = sorted(name for name in os.environ if is_setting(name))
     origin = "defaults" if path is None else str(path)
     return Finding("fine", "settings", f"valid, from {origin}" + (f" and {', '.join(names)}" if names else ""))
 

@@ -1,11 +1,12 @@
 """All settings: one frozen tree, read once at start from TOML, then from the environment, checked whole.
 
-`tree` has the keys, `loading` reads them, `pairs` refuses what is impossible together.
+`tree` has the keys, `loading` reads them, `environment` knows their variables, `pairs` refuses what is impossible together.
 """
 
 from __future__ import annotations
 
-from gateway.config.loading import check, load, unread
+from gateway.config.environment import OTHERS, is_setting, unread, variable
+from gateway.config.loading import check, load
 from gateway.config.pairs import LOOPBACK, ConfigError
 from gateway.config.tree import (
     BackendSettings,
@@ -29,6 +30,7 @@ from gateway.config.watching import CaptureSettings, LabelSettings, ModerationSe
 
 __all__ = [
     "LOOPBACK",
+    "OTHERS",
     "BackendSettings",
     "BargeInSettings",
     "CaptureSettings",
@@ -52,6 +54,8 @@ __all__ = [
     "TurnSettings",
     "UsageSettings",
     "check",
+    "is_setting",
     "load",
     "unread",
+    "variable",
 ]

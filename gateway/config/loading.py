@@ -1,6 +1,6 @@
 """Settings from TOML, the environment and the command line, each fault named by its key.
 
-Environment: `STRETTO_SECTION__KEY=value` (TOML value, or bare text), `STRETTO_KEYS` (comma-separated bearer keys), `STRETTO_CACHE_DIR`.
+Which variables are settings: `environment`.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, get_args
 
 import msgspec
 
-from engine.settings import HttpVoice, SpeechServer
+from gateway.config.environment import all_keys, apply, fields_of, near, put
 from gateway.config.pairs import ConfigError, check_pairs
-from gateway.config.tree import BackendSettings, KeySettings, Persona, Settings
+from gateway.config.tree import Settings
 
 
 def load(path: Path | None, environment: Mapping[str, str] | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
@@ -27,9 +27,9 @@ def load(path: Path | None, environment: Mapping[str, str] | None = None, overri
     tree: dict[str, Any] = {}
     if path is not None:
         tree = _read(path)
-    _apply_environment(tree, os.environ if environment is None else environment)
+    apply(tree, os.environ if environment is None else environment)
     for dotted, value in (overrides or {}).items():
-        _put(tree, dotted.split("."), value)
+        put(tree, dotted.split("."), value)
     return check(tree)
 
 
@@ -52,55 +52,15 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not TOML: {error}") from error
 
 
-def _apply_environment(tree: dict[str, Any], environment: Mapping[str, str]) -> None:
-    for name, value in environment.items():
-        if name == "STRETTO_CACHE_DIR":
-            tree["cache_dir"] = value
-        elif name == "STRETTO_KEYS":
-            _put(tree, ["server", "keys"], [key.strip() for key in value.split(",") if key.strip()])
-        elif name.startswith("STRETTO_") and "__" in name:
-            _put(tree, name.removeprefix("STRETTO_").lower().split("__"), _toml_value(value))
-
-
-def unread(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Of each variable that looks like a setting and is read by nobody (one underscore instead of two): what was expected.
-
-    None stops a start: Kubernetes makes such names of its services, STRETTO_METRICS_PORT of one called stretto-metrics.
-    """
-    kinds = {f.name: f.type for f in msgspec.structs.fields(Settings) if isinstance(f.type, type) and issubclass(f.type, msgspec.Struct)}
-    keys = [(section, f.name) for section, kind in kinds.items() for f in msgspec.structs.fields(kind)]
-    return tuple(
-        f"{name} is not read; expected STRETTO_{section.upper()}__{key.upper()}, with two underscores, for {section}.{key}"
-        for section, key in keys
-        if (name := f"STRETTO_{section}_{key}".upper()) in environment
-    )
-
-
-def _toml_value(text: str) -> Any:
-    """A TOML value, or the text itself where it is none."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
-
-
-def _put(tree: dict[str, Any], keys: list[str], value: Any) -> None:
-    for key in keys[:-1]:
-        below = tree.setdefault(key, {})
-        if not isinstance(below, dict):
-            raise ConfigError(f"{key} is a value, not a section; got {'.'.join(keys)} as well")
-        tree = below
-    tree[keys[-1]] = value
-
-
 def _explain(message: str, tree: Mapping[str, Any]) -> str:
     """msgspec's message with the dotted key, and the valid keys where an unknown one was used."""
     fault, _, path = message.partition(" - at `$")
     section = re.sub(r"\[[^]]*\]", "", path.rstrip("`")).lstrip(".")
     if fault.startswith("Object contains unknown field"):
         unknown = fault.split("`")[1]
-        valid = ", ".join(sorted(_fields_of(section)))
-        return f"unknown key {f'{section}.' if section else ''}{unknown}; valid here: {valid}"
+        valid, whole = ", ".join(sorted(fields_of(section))), f"{section}.{unknown}".lstrip(".")
+        close = near(whole, all_keys())
+        return f"unknown key {whole}; valid here: {valid}" + (f"; did you mean {' or '.join(close)}?" if close else "")
     if fault.startswith("Invalid enum value"):
         return f"{section}: {fault[:1].lower()}{fault[1:]}, expected one of {', '.join(sorted(_choices_of(section)))}"
     got: Any = tree
@@ -108,20 +68,6 @@ def _explain(message: str, tree: Mapping[str, Any]) -> str:
         got = got.get(part) if isinstance(got, Mapping) else None
     is_secret = section.rpartition(".")[2] in ("key", "keys", "store_url")
     return f"{section}: {fault[:1].lower()}{fault[1:]}" + ("" if is_secret else f"; got {got!r}")
-
-
-def _fields_of(section: str) -> tuple[str, ...]:
-    named = {
-        "personas": Persona,
-        "keys": KeySettings,
-        "backends": BackendSettings,
-        "servers": SpeechServer,
-        "voices": HttpVoice,
-    }  # tables of tables
-    kind: Any = Settings
-    for part in filter(None, section.split(".")):
-        kind = named.get(part) or {f.name: f.type for f in msgspec.structs.fields(kind)}[part]
-    return tuple(f.name for f in msgspec.structs.fields(kind))
 
 
 def _choices_of(section: str) -> tuple[str, ...]:
