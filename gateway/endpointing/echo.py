@@ -14,6 +14,7 @@ from gateway.endpointing.script import simplified
 _UNIT = re.compile(r"[\u2e80-\u2fff\u3005-\u3007\u3040-\ud7ff\uf900-\ufaff]|[^\W_]+(?:['’][^\W_]+)*")
 _LIKE_OURS = 0.75  # of the heard words, in our order; recognizers mishear a fifth of an echo from a cheap speaker
 _LAST_UNITS = 40  # about ten seconds of speech: what can still be in the room
+_LAST_CHARACTERS = 1000  # what holds so many units in any language; the rest of a long reply would be taken apart for nothing
 _FEWEST_UNITS = 3
 
 
@@ -24,10 +25,20 @@ def units(text: str) -> list[str]:
 
 def is_echo(heard: str, said: str) -> bool:
     """Whether `heard` is made of our own words. `said`: caption text up to now, the newest last."""
-    theirs, ours = units(heard), units(said)[-_LAST_UNITS:]
+    theirs = units(heard)
     if len(theirs) < _FEWEST_UNITS:
         return False
+    ours = units(recent(said))[-_LAST_UNITS:]
     return _common(theirs, ours) >= _LIKE_OURS * len(theirs)
+
+
+def recent(said: str) -> str:
+    """The end of what was said, without the rest of a word that it would begin with."""
+    if len(said) <= _LAST_CHARACTERS:
+        return said
+    end = said[-_LAST_CHARACTERS - 1 :]
+    broken = _UNIT.match(end)
+    return end[1 if broken is None else broken.end() :]
 
 
 def _common(theirs: list[str], ours: list[str]) -> int:

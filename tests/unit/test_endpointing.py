@@ -20,6 +20,7 @@ from gateway.endpointing import (
     read,
     wait_ms,
 )
+from gateway.endpointing.echo import recent, units
 
 FRAME_MS = 32
 SETTINGS = EndpointingSettings()
@@ -302,3 +303,21 @@ def test_a_chinese_echo_is_compared_by_characters() -> None:
     assert is_echo("大海覆蓋了地球。", "大海覆盖了我们星球的大部分，也就是地球"), "also where the recognizer writes traditional characters"
     assert not is_echo("地球。", "也就是地球。"), "marks are no words"
     assert not is_echo("我不想听大海", "大海覆盖了我们星球的大部分")
+
+
+@pytest.mark.parametrize(
+    "sentence", ["the river, which carries much water, isn't wide; ", "大海覆盖了我们星球的大部分，也就是地球。", "word-by-word "]
+)
+@pytest.mark.parametrize("n_more", range(0, 12, 3))
+def test_of_a_long_reply_only_what_can_be_in_the_room_is_taken_apart(sentence: str, n_more: int) -> None:
+    said = sentence * 200 + "and so on and on"[:n_more]
+    assert len(recent(said)) <= 1000
+    newest = units(recent(said))
+    assert len(newest) >= 40
+    assert newest == units(said)[-len(newest) :], "no word is cut in two"
+    assert recent(said[-900:]) == said[-900:]
+
+
+def test_a_word_without_an_end_is_nothing_to_compare() -> None:
+    assert recent("x" * 3000) == ""
+    assert not is_echo("one two three", "x" * 3000)
