@@ -33,7 +33,8 @@ HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",  # for browsers that do not know frame-ancestors
     "referrer-policy": "no-referrer",
-    "permissions-policy": "microphone=(self), camera=(), geolocation=(), payment=(), usb=(), serial=(), bluetooth=()",
+    # only what Chromium knows: of any other name it complains in the console of every page
+    "permissions-policy": "microphone=(self), camera=(), geolocation=(), payment=(), usb=(), serial=()",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-cache",  # asked for anew, so that modules of two versions never mix

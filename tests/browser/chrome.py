@@ -73,7 +73,7 @@ def _devtools_url(process: subprocess.Popen[str]) -> str:
 
 
 class Page:
-    """One tab. `complaints` collects uncaught errors, failed loads and broken content rules."""
+    """One tab. `complaints` collects uncaught errors and what stands in the console as an error or a warning."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
@@ -108,9 +108,12 @@ class Page:
         if event.get("method") == "Runtime.exceptionThrown":
             details = event["params"]["exceptionDetails"]
             self.complaints.append(details.get("exception", {}).get("description") or details["text"])
-        elif event.get("method") == "Log.entryAdded" and event["params"]["entry"]["level"] == "error":
+        elif event.get("method") == "Log.entryAdded" and event["params"]["entry"]["level"] in ("error", "warning"):
             entry = event["params"]["entry"]
             self.complaints.append(f"{entry['text']} {entry.get('url', '')}")
+        elif event.get("method") == "Runtime.consoleAPICalled" and event["params"]["type"] in ("error", "warning", "assert"):
+            said = [value.get("value", value.get("description", "")) for value in event["params"]["args"]]
+            self.complaints.append(" ".join(map(str, said)))
 
     def evaluate(self, expression: str) -> Any:  # Any: whatever the expression gives
         """Value of a JavaScript expression, awaited. Raises `RuntimeError` when it throws."""
