@@ -21,6 +21,8 @@ from gateway.turn import Parts
 from gateway.workers import line
 from gateway.workers.line import Broken, Carried, Closed, FindTicket, Frame, Line, Page, Question, SpendTicket
 
+QUESTION_S = 5.0  # to ask, and to take a short answer; whoever asks gives up after one
+
 log = logging.getLogger("stretto.workers")
 
 
@@ -48,25 +50,36 @@ class Desk:
                 await asyncio.Event().wait()
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One line, to its end."""
+        """One line, to its end. Whoever says nothing, or does not take a short answer, is let go after `QUESTION_S`."""
         from_it = Line(reader, writer)
         try:
-            question: Question = await from_it.receive(Question)  # type: ignore[arg-type]  # a union is no type to mypy
-            match question:
-                case line.Resume():
-                    await self._resume(from_it, question)
-                case Page():
-                    await from_it.send(await self._page())
-                case FindTicket(name=name):
-                    await from_it.send(await self._tickets.find(name))
-                case SpendTicket(name=name):
-                    await from_it.send(await self._tickets.spend(name))
-        except Broken:
-            log.debug("a sibling hung up")
+            wish = await self._short_answer(from_it)
+            if wish is not None:
+                await self._resume(from_it, wish)
+        except Broken as broken:
+            log.debug("a sibling hung up", extra={"detail": str(broken)})
         except Exception:  # where an answer meets its owner: the others must go on
             log.exception("a sibling could not be answered")
         finally:
             from_it.close()
+
+    async def _short_answer(self, from_it: Line) -> line.Resume | None:
+        """Answer what one message answers; what begins a conversation is for the caller. Raises `Broken`."""
+        try:
+            async with asyncio.timeout(QUESTION_S):
+                question: Question = await from_it.receive(Question)  # type: ignore[arg-type]  # a union is no type to mypy
+                match question:
+                    case line.Resume():
+                        return question
+                    case Page():
+                        await from_it.send(await self._page())
+                    case FindTicket(name=name):
+                        await from_it.send(await self._tickets.find(name))
+                    case SpendTicket(name=name):
+                        await from_it.send(await self._tickets.spend(name))
+        except TimeoutError as error:
+            raise Broken(f"it asked nothing, or took no answer, for {QUESTION_S:.0f} s") from error
+        return None
 
     async def _resume(self, from_it: Line, question: line.Resume) -> None:
         is_here = question.session_id in self._sessions.ids()

@@ -9,18 +9,25 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import uvloop
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from engine.fake import ScriptedModel, ScriptedVoice
 from gateway.admission import Admission
 from gateway.auth import FULL_RIGHTS
 from gateway.config import check
 from gateway.errors import Overloaded
 from gateway.events import Resume, StartSession
 from gateway.metrics import Metrics
-from gateway.workers import Row, Worker
+from gateway.sessions import Sessions
+from gateway.speech.markup import DEFAULT
+from gateway.tickets import MemoryKeeper
+from gateway.turn import Parts
+from gateway.workers import Desk, Row, Worker
+from gateway.workers.desk import QUESTION_S
 from gateway.workers.line import Broken, Page, called
 from gateway.workers.page import merged
 from gateway.workers.places import SharedPlaces, lay_out
@@ -173,3 +180,42 @@ def test_a_client_and_its_worker_may_go_at_the_same_moment(run: Callable[[Any], 
 
     with tempfile.TemporaryDirectory() as folder:
         run(talk(Path(folder)))
+
+
+@pytest.mark.virtual
+@pytest.mark.parametrize("said", [b"", b"\0\0", b"\0\0\0\x20\xc0"])
+async def test_a_socket_that_never_asks_is_let_go(said: bytes) -> None:
+    silent, ours = socket.socketpair()
+    with silent:
+        silent.sendall(said)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        began_s = asyncio.get_running_loop().time()
+        await idle_desk().answer(reader, writer)
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(QUESTION_S)
+        await writer.wait_closed()
+        assert silent.recv(1) == b"", "closed from here"
+
+
+@pytest.mark.virtual
+async def test_a_socket_that_takes_no_answer_is_let_go() -> None:
+    deaf, ours = socket.socketpair()
+    with deaf:
+        question = msgspec.msgpack.encode(Page())
+        deaf.sendall(len(question).to_bytes(4) + question)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        began_s = asyncio.get_running_loop().time()
+        await idle_desk(page=b"x" * 4_000_000).answer(reader, writer)
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(QUESTION_S)
+        writer.transport.abort()
+
+
+def idle_desk(page: bytes = b"") -> Desk:
+    """One that holds no sessions."""
+
+    async def own_page() -> bytes:
+        return page
+
+    settings, metrics = check({}), Metrics(CollectorRegistry())
+    loop = asyncio.get_running_loop()
+    parts = Parts(model=ScriptedModel(), voices=ScriptedVoice(), metrics=metrics, settings=settings, rules=DEFAULT, now=loop.time)
+    return Desk(parts, Sessions(parts, Admission(1)), MemoryKeeper(loop.time), own_page)
