@@ -1,7 +1,8 @@
 """The numbered frames of one session on their way to the socket: two lanes, so that control overtakes unsent audio.
 
 Owned by the session, read by one connection at a time. Bounded: audio by the pacing clock and by `slow_reader_s` (a frame that
-waited longer means a reader slower than real time), control by `MAX_WAITING` frames and `WAITING_BYTES`. Putting never waits.
+waited longer means a reader slower than real time), control by `MAX_WAITING` frames and `WAITING_BYTES`. Putting never waits and never
+fails: frames are put by timers, by turns that end, by a drain of everybody, and none of these can mend a client that does not read.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ _OUTLIVES_ITS_TURN = (TurnStarted, ErrorRaised, *_ENDS_ITS_TURN)
 
 
 class Outbox:
-    """Frames of one session; `seq` is given when a frame is taken for sending."""
+    """Frames of one session; `seq` is given when a frame is taken for sending.
+
+    `on_overflow` is told once, when control frames overflow: from then on frames are lost, so the session has to end.
+    """
 
     def __init__(self, metrics: Metrics, now: Callable[[], float], slow_reader_s: float) -> None:
         self._metrics = metrics
@@ -59,6 +63,8 @@ class Outbox:
         self._seq = 0
         self._dropped: set[int] = set()
         self._filled = asyncio.Event()
+        self._has_overflowed = False
+        self.on_overflow: Callable[[SlowReader], None] = lambda error: None
 
     @property
     def last_seq(self) -> int:
@@ -70,10 +76,9 @@ class Outbox:
         self._seq = seq
 
     def put(self, event: ServerEvent) -> None:
-        """Queue a frame; one of a dropped turn is forgotten.
-
-        Raises `SlowReader` when the peer has not read control frames for so long that they overflow.
-        """
+        """Queue a frame; one of a dropped turn is forgotten, and so is everything after an overflow."""
+        if self._has_overflowed:
+            return
         turn = getattr(event, "turn", None)
         if turn in self._dropped:
             if not isinstance(event, _ENDS_ITS_TURN):
@@ -84,7 +89,10 @@ class Outbox:
             self._metrics.errors.labels(event.code).inc()
         lane = self._audio if isinstance(event, _BEHIND_AUDIO) else self._control
         if len(lane) >= MAX_WAITING or self._control_bytes > WAITING_BYTES:
-            raise SlowReader(f"{len(lane)} frames wait for this client; expected it to read.")
+            self._has_overflowed = True
+            got = f"{len(lane)} frames wait for this client ({self._control_bytes} bytes of control)"
+            self.on_overflow(SlowReader(f"{got}; expected at most {MAX_WAITING} frames and {WAITING_BYTES} bytes."))
+            return
         weight = _weight(event)  # once: three more times each, it was a thirtieth of a gateway's CPU under load
         if lane is self._control:
             self._control_bytes += weight

@@ -10,12 +10,13 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from gateway import profile
 from gateway.admission import Admission
 from gateway.auth import FULL_RIGHTS, Rights
-from gateway.errors import BeyondShare, Drained, Overloaded, ResumeDenied, StrettoError, Superseded
+from gateway.errors import BeyondShare, Drained, Overloaded, ResumeDenied, SlowReader, StrettoError, Superseded
 from gateway.events import Limits, Resume, SessionReady, StartSession, VoiceInfo
 from gateway.fair_share import is_fair
 from gateway.session import Attachment, SavedSession, Session
@@ -201,6 +202,7 @@ class Sessions:
     async def _begin(self, entry: Entry) -> None:
         """Run the session. A cancel leaves none. Raises `Superseded`, or `Drained`, where it has ended meanwhile."""
         self._store.add(entry)
+        entry.session.outbox.on_overflow = partial(self._overflowed, entry)
         self._parts.quota.of(entry.session.profile.rights.account).n_sessions += 1
         self._parts.metrics.sessions.set(len(self))
         self._tasks.create_task(self._own(entry), name=entry.session.session_id)
@@ -242,6 +244,13 @@ class Sessions:
         idle = next((entry for entry in self._store.entries() if entry.is_idle_and_away), None)
         if idle is not None:
             self._end(idle)
+
+    def _overflowed(self, entry: Entry, error: SlowReader) -> None:
+        """Its client does not read, and frames of it are lost: nobody can go on with it."""
+        log.warning("session overflowed", extra={"session_id": entry.session.session_id, "detail": str(error)})
+        if entry.session.attachment is not None:
+            entry.session.attachment.end(error)
+        self._end(entry)
 
     def _give_up(self, entry: Entry) -> None:
         """Its client lacks frames that are not kept and begins anew: nobody comes back to this one, so its place is free."""

@@ -165,6 +165,8 @@ class Session:
 
         Client errors become `error` frames. Raises `StrettoError` with a close code when the connection must end.
         """
+        if self._closing.is_set():  # its connection is told to end
+            return
         if isinstance(event, RequestReply) and self._listening.puts_off(event):
             return
         self.has_spoken = True

@@ -37,7 +37,7 @@ class Gate:
         return self._opened.is_set()
 
     def put(self, event: ServerEvent) -> None:
-        """Send a frame, now or at the commit. Raises `SlowReader`."""
+        """Send a frame, now or at the commit."""
         self.do(partial(self._outbox.put, event))
 
     def do(self, action: Callable[[], None]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -140,15 +139,17 @@ async def test_frames_kept_for_a_resume_are_bounded_in_bytes_whatever_they_hold(
 
 async def test_echoes_that_nobody_reads_are_bounded_in_bytes() -> None:
     outbox = Outbox(Metrics(CollectorRegistry()), asyncio.get_running_loop().time, 10)
-    n_taken = 0
-    with contextlib.suppress(SlowReader):
-        while n_taken <= WAITING_BYTES // 30_000:
-            outbox.put(told(30_000))
-            n_taken += 1
+    overflows: list[SlowReader] = []
+    outbox.on_overflow = overflows.append
+    for _ in range(WAITING_BYTES // 30_000 + 2):
+        outbox.put(told(30_000))
+    n_taken = len(list(outbox.waiting()))
     assert WAITING_BYTES // 31_000 <= n_taken <= WAITING_BYTES // 30_000
+    assert len(overflows) == 1, "told once"
     while outbox.waiting():
         await outbox.next()
     outbox.put(told(30_000))
+    assert not outbox.waiting(), "what comes behind a lost frame is lost, too"
 
 
 @pytest.mark.parametrize(
