@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import ssl
@@ -151,7 +152,7 @@ class Load:
         n_errors = sum(crew.note.n_errors for crew in self._made)
         lag_ms = max((crew.note.lag_ms for crew in self._made), default=0.0)
         return (
-            f"{at_s:4.0f} s of {self._order.plan.total_s:.0f}: {self._n_live()} guests, {_n_ended(self._made)} turns, "
+            f"{left(at_s, self._order.plan.total_s)}: {self._n_live()} guests, {_n_ended(self._made)} turns, "
             f"{_sum(self._made, 'late_frames')} late frames, {n_errors} errors{use}; client lag {lag_ms:.0f} ms"
         )
 
@@ -200,6 +201,15 @@ class Load:
         if self._watch.fault is not None and not self._order.drain:
             notes.append(self._watch.fault)
         return notes
+
+
+def left(at_s: float, total_s: float) -> str:
+    """What is left of a load at its second `at_s`: of the start, of the talking, or of the time in which replies under way may end."""
+    if at_s < 0:
+        return f"begins in {math.ceil(-at_s)} s"
+    if at_s < total_s:
+        return f"{math.ceil(total_s - at_s)} s of {total_s:.0f} left"
+    return f"last replies end, within {max(0, math.ceil(total_s + END_S - at_s))} s"
 
 
 def _sum(made: Sequence[CrewProcess], name: str) -> int:

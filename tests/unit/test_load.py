@@ -17,6 +17,7 @@ from gateway.bench.report import machine
 from gateway.load import limits, report
 from gateway.load.charts import Line, chart, ticks
 from gateway.load.command import plan_of
+from gateway.load.load import left
 from gateway.load.microphone import FRAME_MS, from_wav, synthetic
 from gateway.load.page import as_html
 from gateway.load.plan import Mix, Plan, Window, role_of, visits, windows
@@ -33,6 +34,21 @@ def test_guests_of_a_higher_step_arrive_while_the_others_stay() -> None:
 def test_a_lower_step_sends_guests_away_and_a_higher_one_brings_new_ones() -> None:
     found = visits(Plan(steps=(3, 1, 2), step_s=10, settle_s=0))
     assert sorted((v.from_s, v.until_s) for v in found) == [(0, 10), (0, 10), (0, 30), (20, 30)]
+
+
+@pytest.mark.parametrize(
+    ("at_s", "told"),
+    [
+        (-2.4, "begins in 3 s"),
+        (0.0, "8 s of 8 left"),
+        (5.5, "3 s of 8 left"),
+        (8.0, "last replies end, within 60 s"),
+        (17.0, "last replies end, within 51 s"),
+        (90.0, "last replies end, within 0 s"),
+    ],
+)
+def test_progress_tells_what_is_left(at_s: float, told: str) -> None:
+    assert left(at_s, 8.0) == told
 
 
 def test_a_ramp_fills_evenly_and_poisson_arrivals_come_at_their_rate() -> None:
