@@ -39,20 +39,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", default=os.environ.get("STRETTO_KEY"), help="its key; default: the variable STRETTO_KEY")
     parser.add_argument("--out", type=Path, metavar="FILE.wav", help="write the sound into this file and play nothing")
     parser.add_argument("--text-only", action="store_true", help="ask for text alone")
-    parser.add_argument("--voice", help="a voice's id; a wrong one lists those there are")
+    parser.add_argument("--voice", help="a voice's id; --voices has them all")
+    parser.add_argument("--voices", action="store_true", help="list the gateway's voices and what they speak; say nothing")
     parser.add_argument("--language", help="language of the conversation, as in en or zh")
     parser.add_argument("--insecure", action="store_true", help="accept a self-signed certificate (wss://)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Have the conversation; everything a newcomer must know is printed."""
-    if [args.text is not None, args.wav is not None, args.mic].count(True) != 1:
-        return _complain(WRONG, "expected one of: a text, --wav FILE.wav, --mic")
+    if [args.text is not None, args.wav is not None, args.mic, args.voices].count(True) != 1:
+        return _complain(WRONG, "expected one of: a text, --wav FILE.wav, --mic, --voices")
     if args.fast and args.wav is None:
         return _complain(WRONG, "--fast goes with --wav FILE.wav")
     try:
         with ExitStack() as stack:
-            return asyncio.run(_talk(args, *_equipment(args, stack)))
+            return asyncio.run(_list_voices(args) if args.voices else _talk(args, *_equipment(args, stack)))
     except KeyboardInterrupt:
         return STOPPED
     except (WrongSound, NoDevice) as error:
@@ -102,7 +103,7 @@ def _equipment(args: argparse.Namespace, stack: ExitStack) -> tuple[RecordedMicr
 
 async def _talk(args: argparse.Namespace, source: RecordedMicrophone | DeviceMicrophone | None, speaker: Sink | None) -> int:
     async with connect(args.url, key=args.key, start=_start(args, source), player=speaker, tls=_tls(args)) as conversation:
-        _greet(args.url, conversation)
+        await _greet(args.url, conversation)
         if speaker is not None:
             speaker.open(conversation.ready.audio_out.rate_hz)
         if source is None:
@@ -145,9 +146,23 @@ def _tls(args: argparse.Namespace) -> ssl.SSLContext | None:
     return context
 
 
-def _greet(url: str, conversation: Conversation) -> None:
-    voices = ", ".join(voice.id for voice in conversation.ready.voices) or "none"
-    print(f"connected to {url}; voices: {voices}")
+async def _greet(url: str, conversation: Conversation) -> None:
+    voices = conversation.ready.voices
+    if not voices:
+        print(f"connected to {url}; no voice: replies are text")
+        return
+    in_use = (await conversation.update()).voice
+    others = f" of {len(voices)}; --voices lists them" if len(voices) > 1 else ""
+    print(f"connected to {url}; voice {in_use}{others}")
+
+
+async def _list_voices(args: argparse.Namespace) -> int:
+    async with connect(args.url, key=args.key, start=_start(args, None), tls=_tls(args)) as conversation:
+        for voice in conversation.ready.voices:
+            print(f"{voice.id:<40} {', '.join(voice.languages)}")
+        if not conversation.ready.voices:
+            print("the gateway has no voice", file=sys.stderr)
+    return OK
 
 
 async def _write(conversation: Conversation, text: str, player: Sink | None) -> int:

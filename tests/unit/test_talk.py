@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from gateway import talk
 from gateway.events import (
@@ -18,15 +19,18 @@ from gateway.events import (
     ReplyDone,
     SegmentDecided,
     SegmentDone,
+    SendText,
+    SessionUpdated,
     StartSession,
     Timeline,
     TurnDone,
     TurnStarted,
     UsageInfo,
+    VoiceInfo,
 )
 from gateway.talk import sound
 from gateway.talk.transcript import Transcript
-from tests.doubles.scripted_server import FRAME_20_MS, Peer, Script, reply_with_two_segments, serving
+from tests.doubles.scripted_server import FRAME_20_MS, Peer, Script, ready, reply_with_two_segments, serving
 
 
 async def run(url: str, *arguments: str) -> int:
@@ -62,6 +66,38 @@ def text_reply(*, status: str, error: ErrorRaised | None = None) -> Script:
         await peer.socket.wait_closed()
 
     return script
+
+
+def with_voices(*ids: str, in_use: str) -> Script:
+    """Voices are told at the start; a question about the settings and one about the sea are answered."""
+
+    async def script(peer: Peer) -> None:
+        assert isinstance(await peer.receive(), StartSession)
+        voices = tuple(VoiceInfo(id=each, languages=("en", "zh")) for each in ids)
+        await peer.send(structs.replace(ready(), voices=voices), numbered=False)
+        while not isinstance(ask := await peer.receive(), SendText):
+            await peer.send(SessionUpdated(instructions="", language="en", voice=in_use, output="audio", allow_barge_in=True, ref=ask.id))
+        await peer.send(TurnStarted(turn=1, ref=ask.id))
+        await peer.send(ReplyDone(turn=1, usage=UsageInfo(prompt_tokens=1, cached_tokens=0, output_tokens=3)))
+        await peer.send(TurnDone(turn=1, status="completed", timeline=Timeline()))
+        await peer.socket.wait_closed()
+
+    return script
+
+
+async def test_the_greeting_is_one_line_with_the_voice_in_use(capsys: pytest.CaptureFixture[str]) -> None:
+    many = [f"piper/{n}" for n in range(22)]
+    async with serving(with_voices(*many, in_use="piper/7")) as server:
+        assert await run(server.url, "--text-only") == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"connected to {server.url}; voice piper/7 of 22; --voices lists them"
+
+
+async def test_voices_are_listed_when_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    talk.add_arguments(parser)
+    async with serving(with_voices("a", "b", in_use="a")) as server:
+        assert await asyncio.to_thread(talk.run, parser.parse_args(["--voices", "--url", server.url])) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()] == [["a", "en,", "zh"], ["b", "en,", "zh"]]
 
 
 async def test_text_only_asks_for_text(capsys: pytest.CaptureFixture[str]) -> None:
