@@ -12,8 +12,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-READY_S = 60.0  # two busy cores; it is a second on a quiet machine
-STOP_S = 30.0
+from tests.session.virtual_loop import WatchedLoop
+
+READY_S = 90.0  # two busy cores; it is a second on a quiet machine
+STOP_S = 60.0  # a drain has its own, shorter bound
 
 
 class Running:
@@ -42,7 +44,10 @@ class Running:
         """Signal it and wait; the exit status."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        return self.process.wait(STOP_S)
+        try:
+            return self.process.wait(STOP_S)
+        finally:
+            WatchedLoop.forgive()
 
 
 @contextlib.contextmanager
@@ -77,6 +82,7 @@ def gateway(
         found = next((match for line in lines if (match := re.search(r"^ready: \S+:(\d+)/", line))), None)
         if found is None:
             raise AssertionError(f"the gateway ended with {process.wait()}; it printed:\n" + "".join(lines))
+        WatchedLoop.forgive()
         yield Running(process, int(found[1]), lines)
     finally:
         if process.poll() is None:
@@ -87,6 +93,7 @@ def gateway(
                 process.kill()
                 process.wait()
         reader.join(5)
+        WatchedLoop.forgive()
         process.stderr.close()
         if process.stdin is not None:
             process.stdin.close()
