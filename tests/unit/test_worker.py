@@ -24,7 +24,8 @@ from engine.worker.frames import MAX_FRAME_BYTES, BrokenStream, Frame, FrameRead
 from tests.unit import worker_stages
 
 STAGES = worker_stages.__name__
-PATIENCE_S = 20.0  # nothing here should take a second; two shared cores can
+PATIENCE_S = 60.0  # nothing here should take a second; two shared cores can
+TRIES = 8  # at a short limit, which a busy machine may break now and then; a fault breaks it every time
 
 
 @asynccontextmanager
@@ -94,13 +95,13 @@ class CoarseLoop(asyncio.SelectorEventLoop):
 
 
 def test_a_heartbeat_answered_at_once_is_an_answer() -> None:
-    async def idle() -> int:
-        async with running(heartbeat_s=0.1, silence_s=1.5) as worker:
-            await asyncio.sleep(4)
-            return worker.restarts
+    async def lives() -> bool:
+        async with running(heartbeat_s=0.1, silence_s=0.5) as worker:
+            await asyncio.sleep(1.5)
+            return worker.restarts == 0 and worker.health().ready
 
     with asyncio.Runner(loop_factory=CoarseLoop) as runner:
-        assert runner.run(idle()) == 0
+        assert any(runner.run(lives()) for _ in range(TRIES))
 
 
 async def test_a_request_to_a_worker_that_was_never_started_is_refused() -> None:
@@ -177,10 +178,13 @@ async def test_a_begun_request_without_progress_is_stalled_and_the_worker_restar
 
 
 async def test_a_waiting_request_is_not_stalled_by_the_one_before_it() -> None:
-    async with running("Turns", stall_s=0.5, heartbeat_s=0.05) as worker:
-        long, short = await asyncio.gather(collect(worker.stream("long", 40)), collect(worker.stream("short", 40)))
-        assert sorted(long + short) == list(range(1, 81))
-        assert worker.restarts == 0
+    for _ in range(TRIES):
+        async with running("Turns", stall_s=0.4, heartbeat_s=0.05) as worker:
+            asked = (collect(worker.stream("long", 1.0)), collect(worker.stream("waits", 0.1, priority=1)))
+            both = list(await asyncio.gather(*asked, return_exceptions=True))
+            if both == [["said"], ["said"]] and worker.restarts == 0:
+                return
+    pytest.fail(f"stalled each time: {both}")
 
 
 async def test_a_stage_that_holds_the_interpreter_is_found_by_its_heartbeat() -> None:
@@ -218,6 +222,8 @@ async def test_cancel_ends_the_stream_interrupts_the_step_and_frees_the_worker()
     async with running() as worker:
         stream = worker.stream("x", {"say": ["a", "b"], "then": "wait"})
         assert await first(stream) == "a"
+        assert await first(stream) == "b"
+        assert await first(stream) == "waiting"
         worker.cancel("x")
         worker.cancel("never seen")
         assert await collect(stream) == []
@@ -227,16 +233,24 @@ async def test_cancel_ends_the_stream_interrupts_the_step_and_frees_the_worker()
 
 async def test_closing_the_generator_cancels_the_request() -> None:
     async with running() as worker:
-        stream = worker.stream("x", {"say": ["a"], "then": "wait"})
-        assert await first(stream) == "a"
+        stream = worker.stream("x", {"then": "wait"})
+        assert await first(stream) == "waiting"
         await stream.aclose()
         assert await collect(worker.stream("y", {"say": [1]})) == [1]
 
 
 async def test_cancelling_the_consumer_cancels_the_request() -> None:
     async with running() as worker:
-        task = asyncio.ensure_future(collect(worker.stream("x", {"then": "wait"})))
-        await asyncio.sleep(0.05)
+        has_begun = asyncio.Event()
+
+        async def consume() -> None:
+            async with aclosing(worker.stream("x", {"then": "wait"})) as stream:
+                async for _ in stream:
+                    has_begun.set()
+
+        task = asyncio.ensure_future(consume())
+        async with asyncio.timeout(PATIENCE_S):
+            await has_begun.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -245,12 +259,14 @@ async def test_cancelling_the_consumer_cancels_the_request() -> None:
 
 async def test_a_request_cancelled_in_the_queue_never_runs() -> None:
     async with running("Turns") as worker:
-        running_one = asyncio.ensure_future(collect(worker.stream("x", 5)))
+        holding = worker.stream("h", "hold")
+        assert await first(holding) == "waiting"
         waiting_one = asyncio.ensure_future(collect(worker.stream("y", 5)))
         await asyncio.sleep(0)
         worker.cancel("y")
         assert await waiting_one == []
-        assert await running_one == [1, 2, 3, 4, 5]
+        await holding.aclose()
+        assert await collect(worker.stream("x", 5)) == [1, 2, 3, 4, 5], "y took no step"
 
 
 async def test_a_cancelled_request_that_does_not_leave_costs_the_process() -> None:
@@ -263,8 +279,8 @@ async def test_a_cancelled_request_that_does_not_leave_costs_the_process() -> No
 
 async def test_a_full_worker_refuses_and_a_cancelled_request_keeps_its_place_until_it_has_left() -> None:
     async with running(capacity=2) as worker:
-        stuck = worker.stream("x", {"say": ["a"], "then": "wait"})
-        assert await first(stuck) == "a"
+        stuck = worker.stream("x", {"then": "wait"})
+        assert await first(stuck) == "waiting"
         waiting = worker.stream("y", {"say": ["b"]})
         task = asyncio.ensure_future(collect(waiting))
         await asyncio.sleep(0)
@@ -288,9 +304,13 @@ async def test_an_open_request_id_cannot_be_used_twice() -> None:
 
 async def test_steps_go_round_between_requests_and_urgent_ones_go_first() -> None:
     async with running("Turns") as worker:
-        low, a, b = await asyncio.gather(
-            collect(worker.stream("low", 3, priority=20)), collect(worker.stream("a", 4)), collect(worker.stream("b", 4))
-        )
+        holding = worker.stream("h", "hold")
+        assert await first(holding) == "waiting"
+        streams = (worker.stream("low", 3, priority=20), worker.stream("a", 4), worker.stream("b", 4))
+        asked = asyncio.gather(*map(collect, streams))
+        await asyncio.sleep(0)  # all three wait now
+        await holding.aclose()
+        low, a, b = await asked
     assert a != [1, 2, 3, 4] != b, "one request was served to its end before the other"
     assert max(low) == 11
     assert all(abs(x - y) <= 3 for x, y in zip(a, b, strict=True)), "a and b did not take turns"
@@ -306,8 +326,10 @@ async def test_close_ends_open_requests_and_leaves_no_process() -> None:
     async with running() as worker:
         pid = worker.pid
         assert pid is not None
-        waiting = asyncio.ensure_future(collect(worker.stream("x", {"then": "hold the interpreter"})))
-        await asyncio.sleep(0.05)
+        stream = worker.stream("x", {"say": ["a"], "then": "hold the interpreter"})
+        assert await first(stream) == "a"
+        waiting = asyncio.ensure_future(collect(stream))
+        await asyncio.sleep(0)
         await worker.close()
         with pytest.raises(EngineNotReady):
             await waiting

@@ -47,6 +47,7 @@ class Echo:
 
 def _wait_interruptibly(job: Job) -> Iterator[Any]:  # Any: a test's own messages
     over = threading.Event()
+    job.send("waiting")  # from inside the step: no other request's step comes in between
     with job.interruptible(over.set):
         over.wait(60)
     if job.cancelled:
@@ -54,8 +55,17 @@ def _wait_interruptibly(job: Job) -> Iterator[Any]:  # Any: a test's own message
     yield "nobody cancelled"
 
 
+def _talk_on(job: Job, seconds: float) -> Iterator[Any]:  # Any: a test's own messages
+    """One step as long as that, which shows all the time that it goes on."""
+    ends_at = time.monotonic() + seconds
+    while time.monotonic() < ends_at:
+        job.show_progress()
+        time.sleep(0.02)
+    yield "said"
+
+
 class Turns:
-    """One step takes a moment; tells in which order steps were taken."""
+    """One step takes a moment; tells in which order steps were taken. "hold" keeps all others waiting until it is cancelled."""
 
     concurrency = 1
 
@@ -66,7 +76,11 @@ class Turns:
         return None
 
     def handle(self, job: Job) -> Iterator[Any]:  # Any: a test's own messages
-        for _ in range(job.body):
+        if job.body == "hold":
+            yield from _wait_interruptibly(job)
+        elif isinstance(job.body, float):
+            yield from _talk_on(job, job.body)
+        for _ in range(job.body if isinstance(job.body, int) else 0):
             time.sleep(0.02)
             self._taken += 1
             yield self._taken
