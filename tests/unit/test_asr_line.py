@@ -119,7 +119,7 @@ async def test_a_final_ends_the_running_partial_of_its_utterance_and_nobody_else
         other = group.create_task(desk.transcribe(wanted("b", is_final=False)))
         await settle()
         final = group.create_task(desk.transcribe(wanted("a")))
-        await asyncio.wait_for(partial, 1)
+        await asyncio.wait_for(partial, 60)
         assert partial.result() is None
         await settle()
         server.release(1)
@@ -152,7 +152,7 @@ async def test_cancel_ends_what_waits_and_what_runs_of_one_utterance() -> None:
         await settle()
         for utterance in ("b", "a", "a", "nobody"):
             desk.cancel(utterance)
-        await asyncio.wait_for(asyncio.gather(running, waiting), 1)
+        await asyncio.wait_for(asyncio.gather(running, waiting), 60)
         await settle()
         server.release()
     assert (running.result(), waiting.result(), after.result()) == (None, None, Transcript(text="c"))

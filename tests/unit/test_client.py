@@ -70,7 +70,7 @@ async def test_times_count_from_the_request() -> None:
         reply = await conversation.text("Hello.")
         times = [at_ms async for at_ms, _ in reply.timed()]
         assert times == sorted(times)
-        assert 0 <= times[0] < 5000
+        assert 0 <= times[0] < 60_000
 
 
 async def test_an_error_answers_the_message_it_refers_to() -> None:
@@ -377,28 +377,37 @@ async def test_what_is_heard_comes_as_one_stream_with_the_replies_to_it() -> Non
 
 
 async def test_a_paused_turn_is_reported_where_it_stands_and_goes_on() -> None:
+    now, is_paused = [0.0], asyncio.Event()
+
     async def script(peer: Peer) -> None:
         await peer.start()
         await peer.send(TurnStarted(turn=1))
         for index in range(10):
             await peer.send(AudioFrame(turn=1, index=0, pts_ms=100 * index, data=FRAME_20_MS * 5))
-        await asyncio.sleep(0.3)
+        await peer.receive_until(lambda event: isinstance(event, ReportPlayout))
+        now[0] = 0.3
+        await peer.receive_until(lambda event: isinstance(event, ReportPlayout) and event.played_ms > 299)
         await peer.send(PlayoutPaused(turn=1))
-        await peer.receive_until(lambda event: isinstance(event, ReportPlayout) and event.played_ms >= 200)
-        held = await peer.receive()
-        again = await peer.receive()
-        assert isinstance(held, ReportPlayout)
-        assert isinstance(again, ReportPlayout)
-        assert held.played_ms == again.played_ms
+        await is_paused.wait()
+        now[0] = 100.0
+        await peer.receive_until(lambda event: isinstance(event, ReportPlayout))  # of the pause itself, or one that was on its way
+        for _ in range(2):
+            held = await peer.receive_until(lambda event: isinstance(event, ReportPlayout))
+            assert isinstance(held, ReportPlayout)
+            assert held.played_ms == pytest.approx(300)
         await peer.send(PlayoutResumed(turn=1))
         await peer.send(ReplyDone(turn=1, usage=UsageInfo(prompt_tokens=1, cached_tokens=0, output_tokens=1)))
         await peer.receive_until(lambda event: isinstance(event, ReportPlayout) and event.final)
         await peer.send(TurnDone(turn=1, status="completed", timeline=Timeline()))
         await peer.socket.wait_closed()
 
-    async with serving(script) as server, connect(server.url) as conversation:
+    async with serving(script) as server, connect(server.url, player=SimulatedPlayer(lambda: now[0])) as conversation:
         reply = await anext(conversation.hearing)
         assert isinstance(reply, Reply)
+        assert isinstance(await anext(conversation.hearing), PlayoutPaused)
+        is_paused.set()
+        assert isinstance(await anext(conversation.hearing), PlayoutResumed)
+        now[0] = 200.0
         assert (await reply.finished()).status == "completed"
 
 
