@@ -9,10 +9,15 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from msgspec import structs
+
 from engine.api import EngineError, Health, SpeechChunk, Synthesis, Voice, VoiceUnavailable
 from engine.tts.script import can_read, readable, scripts_of
 from engine.worker import Worker, WorkerSpec
 
+# Seconds for which a voice's process may leave heartbeats unanswered. Two heartbeats later it is ended, and another voice says the rest:
+# before the listener's own deadline (turn.first_chunk_s, 10), after which the segment would stay without sound.
+SILENCE_S = 5.0
 _LONGEST_CHARACTERS = 2000  # a segment has a few hundred; more is a caller's fault, and would hold the voice for minutes
 
 
@@ -23,7 +28,7 @@ class LocalVoices:
         self._name = name
         self._voices = {voice.id: voice for voice in voices}
         self._scripts = {voice.id: scripts_of(voice.languages[0]) for voice in voices}
-        self._worker = Worker(worker)
+        self._worker = Worker(structs.replace(worker, silence_s=SILENCE_S))
 
     @property
     def name(self) -> str:

@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.api import EngineSetupError
+from engine.tts.local import LocalVoices
 from engine.tts.piper import Piper
 from engine.tts.piper.clauses import FIRST_PHONEMES, split_clauses
 from engine.tts.script import can_read, primary, readable, scripts_of
+from engine.worker import WorkerSpec
+from gateway.config import TurnSettings
 
 ENGLISH = scripts_of("en")
 
@@ -123,3 +126,9 @@ def test_silence_before_the_first_sound_is_trimmed_and_silence_alone_is_kept() -
     assert len(trimmed) == 1800 - (1000 - 330)
     assert len(stage.trim_lead(np.zeros(100, np.float32), 22_050)) == 100
     assert len(stage.trim_lead(sound[1000:], 22_050)) == 800
+
+
+def test_a_voice_that_hangs_is_ended_before_the_listener_gives_the_segment_up() -> None:
+    spec = WorkerSpec(name="x", factory="a:b", silence_s=600)
+    worker = LocalVoices("x", [], spec)._worker.spec
+    assert worker.silence_s + 2 * worker.heartbeat_s < TurnSettings().first_chunk_s
