@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tests.chaos.crowd import Crowd, Person, Role
 
-PATIENCE_S = 90.0  # for a recovery that takes a second or two; vLLM loads for twenty
+PATIENCE_S = 120.0  # for a recovery that takes a second or two; vLLM loads for twenty, and people think for forty between two turns
 HANGING_S = 60.0  # after which a turn without an end hangs
 
 Do = Callable[[], Awaitable[None]]
@@ -22,7 +22,8 @@ class Fault(Struct, frozen=True, kw_only=True):
     """`begin` breaks something, `end` mends it where it does not mend itself, after `lasts_s`.
 
     `concerns`: who may be told of it, everybody else must not notice. `is_told`: whether those must be. `metric`: what counts it.
-    `deadline_s`: of the gateway itself, before which it cannot know; what is told is counted from there.
+    `deadline_s`: of the gateway itself, before which it cannot know; what is told is counted from there, and told within `told_within_s`.
+    `holds`: what must be so at its end; what is wrong, or "".
     """
 
     name: str
@@ -33,29 +34,36 @@ class Fault(Struct, frozen=True, kw_only=True):
     lasts_s: float = 1.0
     is_told: bool = True
     deadline_s: float = 0.0
+    told_within_s: float = 1.0
+    holds: Callable[[], str] = str
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """What came of a fault. `told_ms`: the slowest, None when nobody was told. `recovered_s`: from its end, None when it did not."""
+    """What came of a fault. `told_ms`: the slowest, None when nobody was told; `n_late`: of those told, later than the fault allows.
+    `recovered_s`: from its end to the first answer to somebody concerned, None when not all of them got one. `wrong`: at its end.
+    """
 
     name: str
     n_told: int
     told_ms: float | None
+    n_late: int = 0
     n_disturbed: int
     recovered_s: float | None
     metric: str
     counted: float
     noticed: tuple[str, ...] = ()
+    wrong: str = ""
+    note: str = "(nothing to count)"
 
     def line(self) -> str:
         """For the table."""
         told = "-" if self.told_ms is None else f"{self.told_ms:.0f}"
         recovered = "NEVER" if self.recovered_s is None else f"{self.recovered_s:.1f}"
-        counted = f"{self.metric} +{self.counted:g}" if self.metric else "(nothing to count)"
-        return f"{self.name:34} {self.n_told:5} {told:>10} {self.n_disturbed:9} {recovered:>10}  {counted}"
+        counted = f"{self.metric} +{self.counted:g}" if self.metric else self.note
+        return f"{self.name:44} {self.n_told:5} {told:>10} {self.n_late:5} {self.n_disturbed:9} {recovered:>10}  {counted}"
 
 
-HEADER = f"{'fault':34} {'told':>5} {'after, ms':>10} {'disturbed':>9} {'well in, s':>10}  counted"
+HEADER = f"{'fault':44} {'told':>5} {'after, ms':>10} {'late':>5} {'disturbed':>9} {'well in, s':>10}  counted"
 
 
 def of(*roles: Role) -> Concerns:
@@ -76,15 +84,20 @@ async def strike(crowd: Crowd, fault: Fault, metrics_url: str) -> Row:
     await asyncio.sleep(fault.lasts_s)
     if fault.end is not None:
         await fault.end()
-    ended_s = crowd.now()
+    ended_s, wrong = crowd.now(), fault.holds()
     concerned = [person for person in crowd.people if fault.concerns(person)]
     hurt = (
         concerned
         if not fault.is_told
         else [p for p in concerned if any(s.who == p.number for s in crowd.seen(from_s, ended_s, "told", "lost"))]
     )
-    well_s = await crowd.all_have(hurt, "answered", from_s if not fault.is_told else ended_s, PATIENCE_S)
+    asked_s = ended_s if fault.is_told else from_s
+    is_well = await crowd.all_have(hurt, "answered", asked_s, PATIENCE_S) is not None
     until_s = crowd.now()
+    well_s = min(
+        (s.at_s for s in crowd.seen(from_s, until_s, "answered") if s.asked_s >= asked_s and fault.concerns(crowd.people[s.who])),
+        default=ended_s,
+    )
     await crowd.all_have(crowd.people, "ended", from_s, PATIENCE_S)  # what was said meanwhile is judged when it is over
     after = await counted(metrics_url, fault.metric)
     told = [s for s in crowd.seen(from_s, until_s, "told", "lost") if any(s.who == person.number for person in concerned)]
@@ -94,11 +107,13 @@ async def strike(crowd: Crowd, fault: Fault, metrics_url: str) -> Row:
         name=fault.name,
         n_told=len({s.who for s in told}),
         told_ms=max(waits, default=None),
+        n_late=len({s.who for s, wait_ms in zip(told, waits, strict=True) if wait_ms > 1000 * fault.told_within_s}),
         n_disturbed=len(disturbed),
-        recovered_s=None if well_s is None else max(0.0, well_s - ended_s),
+        recovered_s=max(0.0, well_s - ended_s) if is_well else None,
         metric=fault.metric,
         counted=after - before,
         noticed=tuple(what_was_seen(person, from_s) for person in disturbed),
+        wrong=wrong,
     )
 
 
@@ -111,19 +126,24 @@ def what_was_seen(person: Person, from_s: float) -> str:
 
 
 def is_disturbed(person: Person, fault: Fault, from_s: float, until_s: float) -> bool:
-    """Told or cut although it is none of theirs; or, whoever they are, a turn that failed without a word, or that hangs."""
+    """Told or cut although it is none of theirs; or, whoever they are, a turn that failed without a word, that hangs, or no turn since."""
     seen = [s for s in person.seen if from_s <= s.at_s <= until_s]
     told = {s.asked_s for s in seen if s.kind == "told"}
     silent = [s for s in seen if s.kind == "ended" and s.word != "completed" and s.asked_s not in told]
     hangs = person.asked_s is not None and until_s - person.asked_s > HANGING_S
-    return bool(silent) or hangs or (not fault.concerns(person) and any(s.kind in ("told", "lost") for s in seen))
+    speaks = any(s.kind == "ended" and s.asked_s >= from_s for s in person.seen)
+    return bool(silent) or hangs or not speaks or (not fault.concerns(person) and any(s.kind in ("told", "lost") for s in seen))
 
 
-def verdicts(row: Row, fault: Fault) -> list[str]:
-    """What is wrong with a row, whatever the machine's speed."""
+def verdicts(row: Row, fault: Fault, *, is_timed: bool = False) -> list[str]:
+    """What is wrong with a row, whatever the machine's speed; and what came too late, where the machine has time (`is_timed`)."""
     wrong = []
     if fault.is_told and not row.n_told:
         wrong.append("nobody was told")
+    if is_timed and row.n_late:
+        wrong.append(f"{row.n_late} were told more than {fault.told_within_s:g} s after it (the slowest: {row.told_ms or 0:.0f} ms)")
+    if row.wrong:
+        wrong.append(row.wrong)
     if row.n_disturbed:
         wrong.append(f"{row.n_disturbed} others noticed: {row.noticed[0]}")
     if row.recovered_s is None:
@@ -131,6 +151,28 @@ def verdicts(row: Row, fault: Fault) -> list[str]:
     if fault.metric and row.counted <= 0:
         wrong.append(f"{fault.metric} did not count it")
     return [f"{fault.name}: {fault_text}" for fault_text in wrong]
+
+
+class Found:
+    """Rows, and what is wrong with them; `say` gets each as a line. `is_timed`: what comes too late is wrong, too."""
+
+    def __init__(self, say: Callable[[str], None], *, is_timed: bool = False) -> None:
+        self.rows: list[Row] = []
+        self.wrong: list[str] = []
+        self.is_timed = is_timed
+        self.say = say
+
+    async def play(self, people: Crowd, fault: Fault, metrics_url: str) -> None:
+        """One fault."""
+        row = await strike(people, fault, metrics_url)
+        self.add(row, verdicts(row, fault, is_timed=self.is_timed))
+
+    def add(self, row: Row, wrong: list[str]) -> None:
+        self.rows.append(row)
+        self.wrong += wrong
+        self.say(row.line())
+        for line in wrong:
+            self.say(f"  WRONG: {line}")
 
 
 async def counted(url: str, metric: str) -> float:

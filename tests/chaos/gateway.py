@@ -1,4 +1,6 @@
-"""A gateway with scripted engines that break when told to: one order a line on standard input. Everything else is what `serve` runs.
+"""A gateway whose engines break when told to: one order a line on standard input. Everything else is what `serve` runs.
+
+Scripted engines, or real ones where a language model is configured; that is killed and stopped from outside, orders for it do nothing.
 
 model dies | model stalls | model lives | voice fails SHARE | voice stalls | voice lives | loop blocks S | disk full | disk free
 """
@@ -6,6 +8,7 @@ model dies | model stalls | model lives | voice fails SHARE | voice stalls | voi
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 import signal
 import sys
@@ -15,14 +18,15 @@ from contextlib import aclosing
 
 import uvloop
 
-from engine.api import Delta, EngineError, Generation, SpeechChunk, Synthesis
+from engine.api import Delta, EngineError, Generation, Health, SpeechChunk, Synthesis, Synthesizer, Voice
 from engine.build import build
 from engine.fake import ScriptedModel, ScriptedVoice
+from engine.observer import Observable, VoiceObserver
 from engine.tts.phrases import KeptPhrases
 from gateway import config, logs, transport
 from gateway.server import Gateway
 
-FAKE = {"llm.engine": "fake", "tts.engines": ["fake"], "server.port": 0}
+FAKE = {"llm.engine": "fake", "tts.engines": ["fake"]}
 
 
 class BreakableModel(ScriptedModel):
@@ -41,12 +45,39 @@ class BreakableModel(ScriptedModel):
         return request_id in self.cancelled
 
 
-class BreakableVoice(ScriptedVoice):
-    """Fails every n-th text, or none; keeps silent while it `stalls`."""
+class BreakableVoice:
+    """Voices that fail every n-th text, or none; and keep silent while they `stall`."""
 
     every: float = 0.0
     is_stalled = False
     n_asked = 0
+
+    def __init__(self, voices: Synthesizer) -> None:
+        self._voices = voices
+
+    @property
+    def name(self) -> str:
+        return self._voices.name
+
+    async def start(self) -> None:
+        await self._voices.start()
+
+    async def close(self) -> None:
+        await self._voices.close()
+
+    def health(self) -> Health:
+        return self._voices.health()
+
+    def voices(self) -> tuple[Voice, ...]:
+        return self._voices.voices()
+
+    def can_speak(self, text: str, voice: str) -> bool:
+        return self._voices.can_speak(text, voice)
+
+    def observe(self, observer: VoiceObserver) -> None:
+        able: object = self._voices
+        if isinstance(able, Observable):
+            able.observe(observer)
 
     async def synthesize(self, synthesis: Synthesis) -> AsyncGenerator[SpeechChunk, None]:
         self.n_asked += 1
@@ -54,7 +85,7 @@ class BreakableVoice(ScriptedVoice):
             raise EngineError("ordered to fail")
         while self.is_stalled:
             await asyncio.sleep(0.02)
-        async with aclosing(super().synthesize(synthesis)) as chunks:
+        async with aclosing(self._voices.synthesize(synthesis)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
@@ -97,13 +128,17 @@ def block_the_loop(seconds: float) -> None:
 
 
 async def serve() -> None:
-    settings = config.load(None, overrides=FAKE)
+    is_scripted = "STRETTO_LLM__ENGINE" not in os.environ
+    settings = config.load(None, overrides=FAKE if is_scripted else {})
     logs.configure(settings.log.level)
     fake = settings.fake
     engines = build(settings.engine_settings())
     model = BreakableModel([fake.reply], ttft_ms=fake.ttft_ms, itl_ms=fake.itl_ms)
-    voice = BreakableVoice(first_chunk_ms=fake.tts_first_chunk_ms, rtf=fake.tts_rtf)
-    engines.model, engines.voices = model, KeptPhrases(voice, settings.cache_path / "phrases", list(settings.tts.phrases))
+    spoken = ScriptedVoice(first_chunk_ms=fake.tts_first_chunk_ms, rtf=fake.tts_rtf) if is_scripted else engines.voices
+    voice = BreakableVoice(spoken)
+    engines.voices = KeptPhrases(voice, settings.cache_path / "phrases", list(settings.tts.phrases))
+    if is_scripted:
+        engines.model = model
     gateway = Gateway(settings, engines)
     listener = transport.listen(settings.server.host, 0)
     server = transport.server(gateway.app, settings, None)

@@ -1,113 +1,88 @@
-"""kill -9 of real engines while a few people talk: llama.cpp, Piper, Whisper, vLLM's EngineCore."""
+"""Faults of real engines while people talk: llama.cpp, Piper, Whisper, vLLM's EngineCore killed and stopped; and what is around them.
+
+People think for a while between two turns, so that two cores carry them all; what is under way at a fault is what a fault can hurt.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from functools import cache
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from websockets.exceptions import WebSocketException
-
-from tests.chaos.crowd import Crowd, Person, crowd
-from tests.chaos.faults import Fault, nobody, of
-from tests.chaos.stages import Found, children
-from tests.protocol.peer import Peer, peer
+from tests.chaos.crowd import Crowd, Pause, Person, crowd, typists
+from tests.chaos.cutter import Cutter
+from tests.chaos.ends import terminated, terminated_twice
+from tests.chaos.faults import Concerns, Fault, Found, nobody, of
+from tests.chaos.processes import Stopped, children, cpu_s, keep_down, kill
+from tests.chaos.speaker import Speaker, recorded
+from tests.chaos.stages import around, judged, watched
 from tests.running import Running, gateway
 
-RECORDING = Path("/usr/share/pocketsphinx/test/data/goforward.raw")  # "go forward ten meters", 16 kHz mono
 VLLM = Path(".venv-vllm/bin/python")
-FRAME_BYTES, FRAME_S = 640, 0.02
-ANSWER_S = 60.0  # from the first word to the end of the reply, engines restarted meanwhile
-DOWN_S, LOOK_S = 5.0, 0.1  # a turn and its pause take three seconds
-PAUSE_S = 2.0  # between turns: two cores carry a model, a voice and an ear
+THINK: Pause = (20.0, 40.0)
+N_SPEAKERS = 4
+QUIET_S = 30.0  # without a fault, to see that the cores carry them
+STALLED_S = 8.0  # the gateway's own deadline for text; a crowded core needs a second
+FINAL_S = 8.0  # and for the text of what was said
+SILENT_S = 12.0  # a worker that leaves heartbeats unanswered is ended by then: `silence_s` of 10 and two heartbeats
+VOICE_SILENT_S = 7.0  # of a voice: 5 and two
+CORE_HUNG_S = 18.0  # of vLLM: a canary after 5, unanswered for 8, and its end
 SMALL = {
-    "STRETTO_TURN__MAX_TOKENS": "24",
-    "STRETTO_TURN__FIRST_DELTA_S": "60",
-    "STRETTO_TURN__NEXT_DELTA_S": "30",
-    "STRETTO_TURN__FIRST_CHUNK_S": "30",
-    "STRETTO_HEARING__FINAL_S": "30",
+    "STRETTO_TURN__MAX_TOKENS": "16",
+    "STRETTO_SESSION__CONTEXT_TOKENS": "400",  # two cores read 300 tokens a second; people talk for a quarter of an hour
+    "STRETTO_TURN__FIRST_DELTA_S": f"{STALLED_S}",
+    "STRETTO_TURN__NEXT_DELTA_S": f"{STALLED_S}",
+    "STRETTO_TURN__FIRST_CHUNK_S": "20",
+    "STRETTO_HEARING__FINAL_S": f"{FINAL_S}",
+    "STRETTO_SHEDDING__TTFT_MS": "0",  # a stalled model is what is played
+    "STRETTO_SERVER__DRAIN_S": "20",
 }
 WITH_VLLM = SMALL | {
     "STRETTO_LLM__ENGINE": "vllm",
     "STRETTO_LLM__CONTEXT_TOKENS": "2048",
-    "STRETTO_SESSION__CONTEXT_TOKENS": "1500",
-    "STRETTO_TTS__ENGINES": '["fake"]',
+    "STRETTO_LLM__VLLM__CANARY_S": "5.0",
+    "STRETTO_LLM__VLLM__HUNG_S": "8.0",
+    "STRETTO_TTS__ENGINES": '["piper"]',
     "STRETTO_ASR__ENGINE": "off",
 }
 
 
-class Speaker(Person):
-    """Somebody who speaks the same sentence again and again, and waits for the reply to it."""
-
-    async def talk(self) -> None:
-        """Until cancelled."""
-        while True:
-            with suppress(OSError, WebSocketException, TimeoutError):
-                async with peer(self.url, start={"audio_in": {"codec": "pcm16", "rate_hz": 16_000}, "output": "text"}) as client:
-                    while True:
-                        await self._say_and_hear(client)
-            self.asked_s = None
-            await asyncio.sleep(PAUSE_S)
-
-    async def _say_and_hear(self, client: Peer) -> None:
-        self.asked_s = asked_s = self._now()
-        async with asyncio.TaskGroup() as tasks:
-            microphone = tasks.create_task(self._speak(client), name="microphone")
-            async with asyncio.timeout(ANSWER_S):
-                while True:
-                    frame = await client.receive()
-                    if frame["type"] == "error":
-                        self._note("told", asked_s, self._now(), frame["code"])
-                        if "turn" not in frame:
-                            break
-                    if frame["type"] == "segment":
-                        self._note("answered", asked_s, self._now())
-                    if frame["type"] == "turn.done" and frame["status"] != "superseded":
-                        self._note("ended", asked_s, self._now(), frame["status"])
-                        break
-            microphone.cancel()
-        self.asked_s = None
-
-    async def _speak(self, client: Peer) -> None:
-        sound, at, began_s = recorded(), 0, self._now()
-        while True:
-            data = sound[at : at + FRAME_BYTES].ljust(FRAME_BYTES, b"\0")
-            await client.send(type="audio", data=data, pts_ms=round(1000 * began_s) + at / 32)
-            at += FRAME_BYTES
-            await asyncio.sleep(max(0.0, began_s + at / 32_000 - self._now()))
+async def nothing() -> None:
+    """So many people are carried."""
 
 
-async def engines_die(found: Found) -> None:
-    """Those of a laptop, then vLLM's."""
+QUIET = Fault(name="nothing", begin=nothing, concerns=nobody, metric="stretto_turns_total", is_told=False)
+ASK_MODEL = of("talker", "reader", "speaker")
+
+
+async def of_a_laptop(found: Found, n_people: int) -> None:
+    """llama.cpp, Piper, espeak-ng and Whisper, and all that is around them; at the end SIGTERM."""
     recorded()
-    with gateway({**SMALL, "STRETTO_LLM__ENGINE": "llamacpp"}) as running:
-        async with crowd(running.voice_url, 4, pause_s=PAUSE_S) as people, speaking(running, people) as speaker:
-            for fault in killed(running, speaker):
-                await found.play(people, fault, f"{running.http_url}/metrics")
+    with tempfile.TemporaryDirectory(prefix="stretto-chaos-") as name:
+        folder, clock = Path(name), Path(name) / "clock"
+        clock.write_text("+0")
+        settings = SMALL | watched(folder, clock) | {"STRETTO_LLM__ENGINE": "llamacpp"}
+        with gateway(settings, module="tests.chaos.gateway", takes_orders=True) as running:
+            cutter, n_cut = Cutter(running.port), n_people // 5
+            async with cutter.running() as cut_url:
+                typing = typists(running.voice_url, n_people - N_SPEAKERS, cut_url=cut_url, n_cut=n_cut, pause=THINK)
+                async with crowd([*typing, *speakers(running, len(typing))]) as people:
+                    faults = [*llama(running), *piper(running), *whisper(running)]
+                    await play(found, people, running, [*faults, *around(running, cutter, clock, folder, n_cut, voice_fails_s=15)])
+                    found.wrong += judged(running, sum(person.n_resumes > 0 for person in people.people), n_cut)
+                    await terminated(found, people, running)
+
+
+async def vllm_on_the_cpu(found: Found, n_people: int) -> None:
+    """EngineCore, and Piper with no other voice to step in; at the end SIGTERM, twice."""
     if not has_vllm():
-        found.wrong.append(f"EngineCore killed: not played, {VLLM} is missing; scripts/setup-vllm-cpu.sh makes it")
+        found.wrong.append(f"EngineCore: not played, {VLLM} is missing; scripts/setup-vllm-cpu.sh makes it")
         return
     with gateway(WITH_VLLM, python=str(VLLM)) as running:
-        async with crowd(running.voice_url, 4, pause_s=PAUSE_S) as people:
-            fault = Fault(
-                name="EngineCore killed (vLLM on the CPU)",
-                begin=kill(running, "EngineCore"),
-                concerns=of("talker", "reader"),
-                metric="stretto_llm_errors_total",
-            )
-            await found.play(people, fault, f"{running.http_url}/metrics")
-
-
-@cache
-def recorded() -> bytes:
-    """Samples of somebody's speech. Raises where the Debian package is missing."""
-    if not RECORDING.exists():
-        raise AssertionError("recorded speech is missing: apt-get install pocketsphinx-testdata")
-    return RECORDING.read_bytes()
+        async with crowd(typists(running.voice_url, n_people, pause=THINK)) as people:
+            await play(found, people, running, [*engine_core(running), alone(running)])
+            await terminated_twice(found, people, running)
 
 
 def has_vllm() -> bool:
@@ -115,68 +90,152 @@ def has_vllm() -> bool:
     return VLLM.exists()
 
 
-def killed(running: Running, speaker: Person) -> list[Fault]:
-    """One process after the other. Whom another engine helps, or who can wait, is not told."""
+async def play(found: Found, people: Crowd, running: Running, faults: Sequence[Fault]) -> None:
+    """One after the other."""
+    await found.play(people, QUIET, f"{running.http_url}/metrics")
+    pids = [running.process.pid, *children(running.process.pid)]
+    from_s, used_s = people.now(), cpu_s(pids)
+    await asyncio.sleep(QUIET_S)
+    n_cores = (cpu_s(pids) - used_s) / (people.now() - from_s)
+    waits = people.answered_s(from_s, people.now()) or [0.0]
+    first = f"{waits[len(waits) // 2]:.1f} s (p50), {waits[-1]:.1f} s (the slowest)"
+    found.say(f"  in {QUIET_S:g} s {len(waits)} written turns, first words after {first}; {n_cores:.2f} cores used")
+    for fault in faults:
+        await found.play(people, fault, f"{running.http_url}/metrics")
+
+
+def speakers(running: Running, first: int) -> list[Person]:
+    """Those who talk into a microphone."""
+    now = asyncio.get_running_loop().time
+    return [Speaker(first + n, "speaker", running.voice_url, now, THINK) for n in range(N_SPEAKERS)]
+
+
+def stopped(
+    running: Running,
+    wanted: str,
+    name: str,
+    lasts_s: float,
+    *,
+    is_spared: bool,
+    concerns: Concerns,
+    metric: str,
+    deadline_s: float | None = None,
+) -> Fault:
+    """SIGSTOP. `is_spared`: it goes on before it is taken for hung; else somebody must have ended it. `deadline_s` None: nobody is told."""
+    processes = Stopped(running.process.pid, wanted)
+    return Fault(
+        name=name,
+        begin=processes.stop,
+        end=processes.resume if is_spared else None,
+        holds=processes.was_spared if is_spared else processes.was_ended,
+        lasts_s=lasts_s,
+        concerns=concerns,
+        metric=metric,
+        is_told=deadline_s is not None,
+        deadline_s=deadline_s or 0.0,
+    )
+
+
+def llama(running: Running) -> list[Fault]:
+    """A stop that ends in time is not noticed, a longer one is told, and one that does not end is ended."""
+    name, errors = "engine.llm.llamacpp", "stretto_llm_errors_total"
+    outages = 'stretto_engine_outages_total{engine="llm"}'
     return [
-        Fault(
-            name="llama.cpp killed",
-            begin=keep_down(running, "engine.llm.llamacpp"),
-            concerns=lambda person: person.role in ("talker", "reader"),
-            metric="stretto_llm_errors_total",
-        ),
-        Fault(
-            name="Piper killed; espeak-ng steps in",
-            begin=keep_down(running, "engine.tts.piper"),
-            lasts_s=3,
-            concerns=nobody,
-            metric="stretto_tts_faults_total",
-            is_told=False,
-        ),
-        Fault(
-            name="Whisper killed while one speaks",
-            begin=kill(running, "engine.asr.whisper"),
-            lasts_s=3,
-            concerns=lambda person: person is speaker,
-            metric='stretto_engine_outages_total{engine="asr"}',
-            is_told=False,
+        Fault(name="llama.cpp killed", begin=keep_down(running.process.pid, name), concerns=ASK_MODEL, metric=errors),
+        stopped(running, name, "llama.cpp stopped for 3 s", 3, is_spared=True, concerns=nobody, metric=""),
+        stopped(running, name, "llama.cpp stopped for 9.5 s", 9.5, is_spared=True, concerns=ASK_MODEL, metric=errors, deadline_s=STALLED_S),
+        stopped(
+            running,
+            name,
+            "llama.cpp stopped for good",
+            SILENT_S + 2,
+            is_spared=False,
+            concerns=ASK_MODEL,
+            metric=outages,
+            deadline_s=STALLED_S,
         ),
     ]
 
 
-def kill(running: Running, wanted: str) -> Callable[[], Awaitable[None]]:
-    """SIGKILL to the processes of the gateway with this in their command line."""
-
-    async def do() -> None:
-        found = children(running.process.pid, wanted)
-        assert found, f"a process of {wanted} runs"
-        for pid in found:
-            os.kill(pid, signal.SIGKILL)
-
-    return do
-
-
-def keep_down(running: Running, wanted: str) -> Callable[[], Awaitable[None]]:
-    """SIGKILL as often as it comes back within `DOWN_S`: one that dies between two texts and is back for the next is missed by nobody."""
-
-    async def do() -> None:
-        for _ in range(round(DOWN_S / LOOK_S)):
-            with suppress(ProcessLookupError, FileNotFoundError):  # gone between two looks
-                for pid in children(running.process.pid, wanted):
-                    os.kill(pid, signal.SIGKILL)
-            await asyncio.sleep(LOOK_S)
-
-    return do
+def piper(running: Running) -> list[Fault]:
+    """espeak-ng steps in."""
+    name, faults = "engine.tts.piper", "stretto_tts_faults_total"
+    return [
+        Fault(
+            name="Piper killed; espeak-ng steps in",
+            begin=keep_down(running.process.pid, name),
+            concerns=nobody,
+            metric=faults,
+            is_told=False,
+        ),
+        stopped(
+            running,
+            name,
+            "Piper stopped for good; espeak-ng steps in",
+            VOICE_SILENT_S + 2,
+            is_spared=False,
+            concerns=nobody,
+            metric=faults,
+        ),
+    ]
 
 
-@asynccontextmanager
-async def speaking(running: Running, people: Crowd) -> AsyncIterator[Person]:
-    """One more, who speaks."""
-    speaker = Speaker(len(people.people), "reader", running.voice_url, people.now)
-    people.people = [*people.people, speaker]
-    async with asyncio.TaskGroup() as tasks:
-        talking = tasks.create_task(speaker.talk(), name="speaker")
-        try:
-            assert await people.all_have([speaker], "ended", 0, ANSWER_S) is not None, "a spoken turn works before anything breaks"
-            yield speaker
-        finally:
-            talking.cancel()
+def whisper(running: Running) -> list[Fault]:
+    """What was said is read again when it is back in time."""
+    name, outages = "engine.asr.whisper", 'stretto_engine_outages_total{engine="asr"}'
+    return [
+        Fault(
+            name="Whisper killed while some speak",
+            begin=kill(running.process.pid, name),
+            lasts_s=3,
+            concerns=of("speaker"),
+            metric=outages,
+            is_told=False,
+        ),
+        stopped(
+            running,
+            name,
+            "Whisper stopped for good",
+            SILENT_S + 2,
+            is_spared=False,
+            concerns=of("speaker"),
+            metric=outages,
+            deadline_s=FINAL_S,
+        ),
+    ]
+
+
+def engine_core(running: Running) -> list[Fault]:
+    """As llama.cpp; it takes vLLM some twenty seconds to load again."""
+    name, errors = "EngineCore", "stretto_llm_errors_total"
+    outages = 'stretto_engine_outages_total{engine="llm"}'
+    return [
+        Fault(name="EngineCore killed", begin=kill(running.process.pid, name), concerns=ASK_MODEL, metric=errors),
+        stopped(
+            running, name, "EngineCore stopped for 9.5 s", 9.5, is_spared=True, concerns=ASK_MODEL, metric=errors, deadline_s=STALLED_S
+        ),
+        stopped(
+            running,
+            name,
+            "EngineCore stopped for good",
+            CORE_HUNG_S + 4,
+            is_spared=False,
+            concerns=ASK_MODEL,
+            metric=outages,
+            deadline_s=STALLED_S,
+        ),
+    ]
+
+
+def alone(running: Running) -> Fault:
+    """A voice that hangs, and no other one."""
+    return stopped(
+        running,
+        "engine.tts.piper",
+        "Piper stopped for good, no other voice",
+        VOICE_SILENT_S + 2,
+        is_spared=False,
+        concerns=of("talker", "sayer"),
+        metric="stretto_tts_errors_total",
+        deadline_s=VOICE_SILENT_S,
+    )

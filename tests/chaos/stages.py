@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from tests.chaos.crowd import PHRASE, Crowd, Cutter, Person, crowd
-from tests.chaos.faults import Fault, Row, nobody, of, strike, verdicts
+from tests.chaos.crowd import PHRASE, Person, crowd, typists
+from tests.chaos.cutter import Cutter
+from tests.chaos.ends import terminated, terminated_twice
+from tests.chaos.faults import Fault, Found, nobody, of
+from tests.chaos.processes import Do, children
 from tests.doubles.redis_server import RedisServer, redis_server
 from tests.ops.tools import missing
 from tests.running import Running, gateway
@@ -29,27 +31,7 @@ SETTINGS = {
 }
 FAKETIME = "faketime/libfaketime.so.1"
 
-Report = Callable[[Row], None]
-Stage = Callable[["Found", int], Awaitable[None]]
-
-
-class Found:
-    """Rows and what is wrong with them."""
-
-    def __init__(self, report: Report) -> None:
-        self.rows: list[Row] = []
-        self.wrong: list[str] = []
-        self._report = report
-
-    async def play(self, people: Crowd, fault: Fault, metrics_url: str) -> None:
-        """One fault."""
-        row = await strike(people, fault, metrics_url)
-        self.add(row, verdicts(row, fault))
-
-    def add(self, row: Row, wrong: list[str]) -> None:
-        self.rows.append(row)
-        self.wrong += wrong
-        self._report(row)
+Stage = Callable[[Found, int], Awaitable[None]]
 
 
 def library() -> Path:
@@ -60,42 +42,89 @@ def library() -> Path:
     return found
 
 
+def watched(folder: Path, clock: Path) -> dict[str, str]:
+    """Settings of a gateway that keeps what is said in `folder`, and whose wall clock `clock` moves."""
+    return {
+        "STRETTO_CAPTURE__FOLDER": str(folder / "kept"),
+        "STRETTO_CAPTURE__ALL": "true",
+        "LD_PRELOAD": str(library()),
+        "FAKETIME_TIMESTAMP_FILE": str(clock),
+        "FAKETIME_CACHE_DURATION": "1",
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+    }
+
+
+def judged(running: Running, n_back: int, n_cut: int) -> list[str]:
+    """What is wrong when all that is `around` has been played."""
+    wrong = []
+    if n_back < n_cut:
+        wrong.append(f"sockets cut: {n_back} of {n_cut} resumed")
+    if not any("block_the_loop" in line for line in running.lines):
+        wrong.append("event loop blocked: the log does not name what blocked it")
+    return wrong
+
+
 async def engines_break(found: Found, n_people: int) -> None:
     """Scripted engines, sockets, disk, clock and loop, in one process."""
     with tempfile.TemporaryDirectory(prefix="stretto-chaos-") as name:
         folder, clock = Path(name), Path(name) / "clock"
         clock.write_text("+0")
-        settings = SETTINGS | {
-            "STRETTO_CACHE_DIR": name,
-            "STRETTO_TTS__PHRASES": f'["{PHRASE}"]',
-            "STRETTO_CAPTURE__FOLDER": str(folder / "kept"),
-            "STRETTO_CAPTURE__ALL": "true",
-            "LD_PRELOAD": str(library()),
-            "FAKETIME_TIMESTAMP_FILE": str(clock),
-            "FAKETIME_CACHE_DURATION": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }
+        settings = SETTINGS | watched(folder, clock) | {"STRETTO_CACHE_DIR": name, "STRETTO_TTS__PHRASES": f'["{PHRASE}"]'}
         with gateway(settings, module="tests.chaos.gateway", takes_orders=True) as running:
             cutter = Cutter(running.port)
-            async with cutter.running() as cut_url, crowd(running.voice_url, n_people, cut_url=cut_url, n_cut=n_people // 5) as people:
-                for fault in broken(running, cutter, clock, folder, n_people // 5):
+            async with (
+                cutter.running() as cut_url,
+                crowd(typists(running.voice_url, n_people, cut_url=cut_url, n_cut=n_people // 5)) as people,
+            ):
+                for fault in [*scripted(running), *around(running, cutter, clock, folder, n_people // 5)]:
                     await found.play(people, fault, f"{running.http_url}/metrics")
                 n_back = sum(person.n_resumes > 0 for person in people.people)
-        if n_back < n_people // 5:
-            found.wrong.append(f"sockets cut: {n_back} of {n_people // 5} resumed")
-        if not any("block_the_loop" in line for line in running.lines):
-            found.wrong.append("event loop blocked: the log does not name what blocked it")
+        found.wrong += judged(running, n_back, n_people // 5)
 
 
-def broken(running: Running, cutter: Cutter, clock: Path, folder: Path, n_cut: int) -> list[Fault]:
-    """The faults of one process."""
+def ordered(running: Running, line: str) -> Do:
+    """Tell the gateway."""
 
-    def order(*lines: str) -> Callable[[], Awaitable[None]]:
-        async def give() -> None:
-            for line in lines:
-                running.order(line)
+    async def give() -> None:
+        running.order(line)
 
-        return give
+    return give
+
+
+def scripted(running: Running) -> list[Fault]:
+    """What scripted engines can do wrong."""
+    asks_model, asks_voice = of("talker", "reader"), of("talker", "sayer")
+    return [
+        Fault(
+            name="model killed",
+            begin=ordered(running, "model dies"),
+            end=ordered(running, "model lives"),
+            concerns=asks_model,
+            metric="stretto_llm_errors_total",
+        ),
+        Fault(
+            name="model stalls",
+            begin=ordered(running, "model stalls"),
+            end=ordered(running, "model lives"),
+            lasts_s=STALLED_S + 1.5,
+            deadline_s=STALLED_S,
+            concerns=asks_model,
+            metric="stretto_llm_errors_total",
+        ),
+        Fault(
+            name="voice stalls",
+            begin=ordered(running, "voice stalls"),
+            end=ordered(running, "voice lives"),
+            lasts_s=STALLED_S + 1.5,
+            deadline_s=STALLED_S,
+            concerns=asks_voice,
+            metric="stretto_tts_errors_total",
+        ),
+    ]
+
+
+def around(running: Running, cutter: Cutter, clock: Path, folder: Path, n_cut: int, voice_fails_s: float = 3) -> list[Fault]:
+    """What goes wrong around engines of any kind: some failing texts, sockets, the loop, the disk, the clock."""
 
     async def cut() -> None:
         cutter.cut()
@@ -105,41 +134,19 @@ def broken(running: Running, cutter: Cutter, clock: Path, folder: Path, n_cut: i
             kept.unlink()  # so that it would be written again
         running.order("disk full")
 
-    def move_the_clock(offset: str) -> Callable[[], Awaitable[None]]:
+    def move_the_clock(offset: str) -> Do:
         async def move() -> None:
             await asyncio.to_thread(clock.write_text, offset)
 
         return move
 
-    asks_model, asks_voice = of("talker", "reader"), of("talker", "sayer")
     return [
         Fault(
-            name="model killed", begin=order("model dies"), end=order("model lives"), concerns=asks_model, metric="stretto_llm_errors_total"
-        ),
-        Fault(
-            name="model stalls",
-            begin=order("model stalls"),
-            end=order("model lives"),
-            lasts_s=STALLED_S + 1.5,
-            deadline_s=STALLED_S,
-            concerns=asks_model,
-            metric="stretto_llm_errors_total",
-        ),
-        Fault(
             name="every fifth text fails in the voice",
-            begin=order("voice fails 0.2"),
-            end=order("voice lives"),
-            lasts_s=3,
-            concerns=asks_voice,
-            metric="stretto_tts_errors_total",
-        ),
-        Fault(
-            name="voice stalls",
-            begin=order("voice stalls"),
-            end=order("voice lives"),
-            lasts_s=STALLED_S + 1.5,
-            deadline_s=STALLED_S,
-            concerns=asks_voice,
+            begin=ordered(running, "voice fails 0.2"),
+            end=ordered(running, "voice lives"),
+            lasts_s=voice_fails_s,
+            concerns=of("talker", "sayer"),
             metric="stretto_tts_errors_total",
         ),
         Fault(
@@ -151,7 +158,7 @@ def broken(running: Running, cutter: Cutter, clock: Path, folder: Path, n_cut: i
         ),
         Fault(
             name="event loop blocked for 0.4 s",
-            begin=order("loop blocks 0.4"),
+            begin=ordered(running, "loop blocks 0.4"),
             concerns=nobody,
             metric="stretto_loop_stalls_total",
             is_told=False,
@@ -159,7 +166,7 @@ def broken(running: Running, cutter: Cutter, clock: Path, folder: Path, n_cut: i
         Fault(
             name="disk full",
             begin=fill_the_disk,
-            end=order("disk free"),
+            end=ordered(running, "disk free"),
             lasts_s=3,
             concerns=nobody,
             metric='stretto_captures_total{outcome="line_dropped"}',
@@ -174,7 +181,7 @@ async def processes_die(found: Found, n_people: int) -> None:
     """Two workers that share a Redis: Redis, a worker, and then all of them on purpose."""
     with redis_server() as redis, gateway({**SETTINGS, "STRETTO_SESSION__STORE_URL": redis.url}, "--workers", "2") as running:
         url = f"{running.http_url}/metrics"
-        async with crowd(running.voice_url, n_people) as people:
+        async with crowd(typists(running.voice_url, n_people)) as people:
             await found.play(people, redis_dies(redis), url)
             cut_off: set[int] = set()
             died_s = people.now()
@@ -213,69 +220,8 @@ def redis_dies(redis: RedisServer) -> Fault:
     )
 
 
-async def terminated(found: Found, people: Crowd, running: Running) -> None:
-    """SIGTERM while all talk: replies come to their end, then everybody is told."""
-    from_s = people.now()
-    running.process.send_signal(signal.SIGTERM)
-    status = await asyncio.to_thread(running.process.wait, 30)
-    exited_s = people.now()
-    await all_told(people, from_s)
-    ends = [s for s in people.seen(from_s, exited_s + 1, "ended") if s.asked_s < from_s]
-    lost = [s for s in ends if s.word != "completed"]
-    told = people.seen(from_s, people.now(), "told", "lost")
-    waits = [1000 * (s.at_s - max(from_s, s.since_s)) for s in told if s.kind == "told"]
-    row = Row(
-        name="SIGTERM under load",
-        n_told=len({s.who for s in told}),
-        told_ms=max(waits, default=None),
-        n_disturbed=len(lost),
-        recovered_s=exited_s - from_s,
-        metric="",
-        counted=0,
-    )
-    wrong = [f"SIGTERM: {len(lost)} replies were cut"] if lost else []
-    found.add(row, wrong + ([f"SIGTERM: the gateway ended with {status}"] if status else []))
-
-
 async def told_twice(found: Found, n_people: int) -> None:
     """A second SIGTERM does not wait for replies."""
     with gateway(SETTINGS) as running:
-        async with crowd(running.voice_url, n_people) as people:
-            from_s = people.now()
-            running.process.send_signal(signal.SIGTERM)
-            await asyncio.sleep(0.5)
-            running.process.send_signal(signal.SIGTERM)
-            second_s = people.now()
-            status = await asyncio.to_thread(running.process.wait, 30)
-            exited_s = people.now()
-            await all_told(people, from_s)
-            told = people.seen(from_s, people.now(), "told", "lost")
-    row = Row(
-        name="a second SIGTERM",
-        n_told=len({s.who for s in told}),
-        told_ms=None,
-        n_disturbed=0,
-        recovered_s=exited_s - second_s,
-        metric="",
-        counted=0,
-    )
-    found.add(row, [f"second SIGTERM: the gateway ended with {status}"] if status else [])
-
-
-async def all_told(people: Crowd, from_s: float) -> None:
-    """Clients look for another gateway for some seconds before they give a conversation up."""
-    ends_at = people.now() + 10
-    while people.now() < ends_at and len({s.who for s in people.seen(from_s, people.now(), "told", "lost")}) < len(people.people):
-        await asyncio.sleep(0.1)
-
-
-def children(pid: int, wanted: str = "") -> list[int]:
-    """Its child processes, and theirs, whose command line holds `wanted`."""
-    found: list[int] = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in map(int, path.read_text().split()):
-            command = Path(f"/proc/{child}/cmdline").read_text().replace("\0", " ")
-            if re.search(wanted, command):
-                found.append(child)
-            found += children(child, wanted)
-    return found
+        async with crowd(typists(running.voice_url, n_people)) as people:
+            await terminated_twice(found, people, running)
