@@ -40,7 +40,7 @@ lint: setup-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-chaos: setup-dev  ## faults while people talk, on scripted and on real engines; one table (about six minutes)
+chaos: setup-dev  ## faults while people talk, on scripted and on real engines; one table (about twenty minutes)
 	$(BIN)/stretto fetch
 	$(BIN)/python -m tests.chaos
 
