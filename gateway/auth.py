@@ -10,15 +10,18 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from msgspec import Struct, structs
 
 from gateway.config import KeySettings
-from gateway.errors import ForbiddenOrigin, Unauthorized, WrongKey
+from gateway.errors import BadMessage, ForbiddenOrigin, Unauthorized, WrongKey
 
 HASHED = "sha256:"
+_OWN_PORT = {"http": ":80", "https": ":443"}  # which a browser leaves out of an origin
+_PLACE = re.compile(r"[^/\\?#@\s]+")
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -104,7 +107,7 @@ def cache_salt(key: KeySettings) -> str | None:
 def check_host(rules: Access, host_header: str | None) -> None:
     """Refuse a Host that is neither local, an address, nor listed. Raises `ForbiddenOrigin`."""
     name = _host_name(host_header or "")
-    if name in LOCAL_NAMES or name in rules.hosts or _is_address(name):
+    if _is_ours(rules, name):
         return
     raise ForbiddenOrigin(f"Host is {name[:80]!r}; expected localhost, an IP address, or a name listed in server.hosts.")
 
@@ -117,6 +120,23 @@ def check_origin(rules: Access, origin: str | None, host_header: str | None) -> 
     if scheme in ("http", "https") and place and place == (host_header or "").lower():
         return
     raise ForbiddenOrigin(f"Origin is {origin[:80]!r}; expected the gateway's own page or an origin listed in server.origins.")
+
+
+def check_may_come(rules: Access, origin: str) -> None:
+    """Refuse what is to be for a page that no door would ever let in. Raises `BadMessage`.
+
+    Under which name the gateway is reached is not known yet: its own page may stand under each that `check_host` takes.
+    """
+    scheme, _, place = origin.rstrip("/").lower().partition("://")
+    if origin.rstrip("/").lower() in rules.origins:
+        return
+    if scheme in _OWN_PORT and _PLACE.fullmatch(place) and not place.endswith(_OWN_PORT[scheme]) and _is_ours(rules, _host_name(place)):
+        return
+    listed = ", ".join(sorted(rules.origins)) or "empty"
+    raise BadMessage(
+        f"origin is {origin[:80]!r}, whose pages may not connect; expected SCHEME://HOST[:PORT] as a browser writes it, of server.origins "
+        f"({listed}) or of the gateway's own page (localhost, an IP address, a name in server.hosts)."
+    )
 
 
 def check_key(rules: Access, headers: Mapping[str, str], subprotocols: Sequence[str], prefix: str) -> Rights:
@@ -154,6 +174,10 @@ def rights_of(rules: Access, key: str | None, prefix: str) -> Rights:
 def _bearer(header: str) -> str | None:
     scheme, _, key = header.partition(" ")
     return key.strip() if scheme.lower() == "bearer" and key.strip() else None
+
+
+def _is_ours(rules: Access, name: str) -> bool:
+    return name in LOCAL_NAMES or name in rules.hosts or _is_address(name)
 
 
 def _host_name(header: str) -> str:

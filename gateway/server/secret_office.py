@@ -16,13 +16,13 @@ from starlette.responses import JSONResponse, Response
 
 from gateway import auth, realtime_door
 from gateway.codecs.realtime.faults import Fault, Json
-from gateway.errors import StrettoError
+from gateway.errors import BadMessage, StrettoError
 from gateway.realtime_door import Secret
 from gateway.server.entry import Entry
 from gateway.server.ticket_office import body_of
 from gateway.session import changed
 from gateway.sessions import Sessions
-from gateway.tickets import REALTIME_PREFIX, Grant
+from gateway.tickets import REALTIME_PREFIX, Grant, Name
 from gateway.turn import Parts
 
 PATH = "/v1/realtime/client_secrets"
@@ -37,10 +37,13 @@ class ExpiresAfter(Struct, frozen=True, kw_only=True):
 
 
 class SecretWish(Struct, frozen=True, kw_only=True):
-    """The body. `session`: as in `session.update`, and its `model`. Null and what we do not know count as absent."""
+    """The body. `session`: as in `session.update`, and its `model`; `origin`, as for a ticket, is ours. Null and what we do not know count
+    as absent.
+    """
 
     expires_after: ExpiresAfter | None = None
     session: Json | None = None
+    origin: Name | None = None
 
 
 async def issue(request: Request, entry: Entry, sessions: Sessions, parts: Parts) -> Response:
@@ -50,9 +53,12 @@ async def issue(request: Request, entry: Entry, sessions: Sessions, parts: Parts
         rights = entry.check_reader(request)
         auth.check_origin(entry.access, request.headers.get("origin"), request.headers.get("host"))
         wish = _wish(await body_of(request, BODY_BYTES))
+        if wish.origin:
+            _check_page(entry.access, wish.origin)
         bound = Secret(model=_model(wish.session or {}), session=wish.session)
         shown = _preview(bound, rights, sessions, parts)
-        grant = Grant(rights=rights, payload=msgspec.json.encode(bound), is_one_use=False)
+        page = (wish.origin or "").rstrip("/").lower()
+        grant = Grant(rights=rights, payload=msgspec.json.encode(bound), origin=page, is_one_use=False)
         asked_s = None if wish.expires_after is None else wish.expires_after.seconds
         value, expires_at = await entry.tickets.issue(grant, asked_s or settings.realtime.client_secret_s, REALTIME_PREFIX)
     except StrettoError as error:
@@ -77,6 +83,13 @@ def _wish(body: bytes) -> SecretWish:
         raise Fault(f"The body is not what a client secret is asked for with: {error}.", "invalid_value") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Fault("The body is not JSON; expected an object with `session`, `expires_after`, or nothing.", "invalid_json") from error
+
+
+def _check_page(access: auth.Access, origin: str) -> None:
+    try:
+        auth.check_may_come(access, origin)
+    except BadMessage as error:
+        raise Fault(str(error), "invalid_value", "origin") from error
 
 
 def _model(session: Json) -> str:

@@ -21,6 +21,8 @@ async def issue(request: Request, entry: Entry, settings: Settings) -> Response:
         rights = entry.check_reader(request)
         auth.check_origin(entry.access, request.headers.get("origin"), request.headers.get("host"))
         wish = _wish(await body_of(request, BODY_BYTES))
+        if wish.origin:
+            auth.check_may_come(entry.access, wish.origin)
         grant = narrowed(rights, wish, settings.personas)
         ttl_s = settings.server.ticket_s if wish.ttl_s is None else wish.ttl_s
         ticket, expires_at = await entry.tickets.issue(grant, ttl_s)

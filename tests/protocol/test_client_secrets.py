@@ -121,6 +121,14 @@ async def test_a_secret_opens_as_often_as_its_time_allows_and_as_a_bearer_key_to
         assert updated["session"]["audio"]["input"]["format"] == {"type": "audio/pcmu"}, "the rest stays as it was bound"
 
 
+async def test_a_secret_for_a_page_opens_from_that_page_alone(running: Running) -> None:
+    value = secret(running, origin=f"{running.http_url}/")["value"]
+    assert await refused(running, value) == (403, "forbidden_origin"), "no page at all"
+    headers = {"Authorization": f"Bearer {value}"}
+    async with connect(f"ws://127.0.0.1:{running.port}/v1/realtime", additional_headers=headers, origin=running.http_url) as socket:  # type: ignore[arg-type]
+        assert json.loads(await socket.recv())["type"] == "session.created"
+
+
 async def test_its_time_is_the_servers_or_the_askers(running: Running) -> None:
     assert abs(secret(running)["expires_at"] - (time.time() + 45)) < 5
     answer = secret(running, expires_after={"anchor": "created_at", "seconds": 600})
@@ -155,6 +163,8 @@ async def test_a_secret_gives_no_more_than_its_key(running: Running) -> None:
         (b'{"expires_after": {"seconds": 5}}', 400, "invalid_value", None),
         (b'{"expires_after": {"seconds": 7201}}', 400, "invalid_value", None),
         (b'{"expires_after": {"anchor": "midnight"}}', 400, "invalid_value", None),
+        (b'{"origin": 7}', 400, "invalid_value", None),
+        (b'{"origin": "https://other.example"}', 400, "invalid_value", "origin"),
         (b'{"session": {"model": "gpt-9"}}', 404, "model_not_found", None),
         (b'{"session": {"model": 9}}', 400, "invalid_type", "session.model"),
         (b'{"session": {"type": "transcription"}}', 400, "invalid_value", "session.type"),

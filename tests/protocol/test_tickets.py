@@ -183,11 +183,25 @@ async def test_a_ticket_for_a_page_opens_from_that_page_alone(keyed: Running) ->
         ({"user": "x" * 257}, 400, "bad_message"),
         (b" " * 5000, 400, "bad_message"),
         ({"persona": "pirate"}, 400, "unknown_persona"),
+        ({"origin": "https://other.example"}, 400, "bad_message"),
+        ({"origin": "https://app.example/page"}, 400, "bad_message"),
     ],
 )
 def test_a_wrong_wish_is_told(keyed: Running, body: object, status: int, code: str) -> None:
     got, error = ask(keyed, body)
     assert (got, error["code"]) == (status, code)
+
+
+async def test_a_ticket_for_the_gateways_own_page_opens_from_there(keyed: Running) -> None:
+    shown = ticket(keyed, origin=keyed.http_url)
+    async with peer(keyed.voice_url, key=shown, start={}, origin=keyed.http_url):
+        pass
+
+
+def test_a_page_that_may_not_connect_gets_no_ticket(keyed: Running) -> None:
+    _, error = ask(keyed, {"origin": "https://other.example"})
+    assert "'https://other.example'" in error["message"]
+    assert "https://app.example" in error["message"], "and which may"
 
 
 def test_who_may_not_ask_gets_none(keyed: Running) -> None:

@@ -7,9 +7,9 @@ import io
 import pytest
 
 from gateway.__main__ import main
-from gateway.auth import access, check_host, check_key, check_origin, hashed
+from gateway.auth import access, check_host, check_key, check_may_come, check_origin, hashed
 from gateway.config import ConfigError, KeySettings, check
-from gateway.errors import ForbiddenOrigin, Unauthorized
+from gateway.errors import BadMessage, ForbiddenOrigin, Unauthorized
 
 OPEN = access((), (), ())
 KEYED = access(("alpha", "beta"), ("https://app.example",), ("voice.example",))
@@ -30,6 +30,42 @@ def test_any_other_host_is_rebinding(host: str | None) -> None:
 @pytest.mark.parametrize("origin", [None, "http://localhost:8080", "https://app.example", "https://APP.example/"])
 def test_no_browser_the_own_page_and_listed_pages_pass(origin: str | None) -> None:
     check_origin(KEYED, origin, "localhost:8080")
+
+
+OURS = [
+    "https://app.example",
+    "https://APP.example/",
+    "http://localhost:8080",
+    "http://[::1]:8080",
+    "https://voice.example",
+    "https://10.0.0.7:8443",
+]
+
+
+@pytest.mark.parametrize("origin", OURS)
+def test_a_page_that_some_door_would_let_in_may_have_tickets(origin: str) -> None:
+    check_may_come(KEYED, origin)
+
+
+@pytest.mark.parametrize("origin", OURS[2:])
+def test_an_own_page_that_may_have_tickets_is_let_in_where_it_stands(origin: str) -> None:
+    host = origin.partition("://")[2]
+    check_host(KEYED, host)
+    check_origin(KEYED, origin, host)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "https://other.example", "http://app.example", "https://app.example:8443", "app.example", "null", "https://", "ftp://localhost",
+        "http://localhost/page", "http://localhost?a", "http://me@localhost", "http://localhost:80", "https://localhost:443", "http://[::1",
+    ],
+)  # fmt: skip
+def test_a_page_that_no_door_lets_in_may_have_none(origin: str) -> None:
+    with pytest.raises(BadMessage) as refused:
+        check_may_come(KEYED, origin)
+    assert repr(origin) in str(refused.value)
+    assert "server.origins (https://app.example)" in str(refused.value)
 
 
 @pytest.mark.parametrize(
