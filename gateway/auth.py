@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct, structs
 
 from gateway.config import KeySettings
-from gateway.errors import BadMessage, ForbiddenOrigin, Unauthorized, WrongKey
+from gateway.errors import BadMessage, ForbiddenOrigin, NotPermitted, Unauthorized, WrongKey
 
 HASHED = "sha256:"
 _OWN_PORT = {"http": ":80", "https": ":443"}  # which a browser leaves out of an origin
@@ -169,6 +169,27 @@ def rights_of(rules: Access, key: str | None, prefix: str) -> Rights:
     if not any(matches):
         raise WrongKey("The key is not known here.")
     return rules.key_rights[matches.index(True)]
+
+
+def as_of_now(rules: Access, granted: Rights) -> Rights:
+    """What a ticket grants now: no more than when it was made, and no more than its key may still do.
+
+    Raises `Unauthorized` where that key is gone, `NotPermitted` where it may not speak as the ticket's persona any more.
+    """
+    if not rules.needs_key:
+        return granted
+    key = next((own for own in rules.key_rights if own.holder == granted.holder), None)
+    if key is None:
+        raise Unauthorized("The key that this ticket was made with is not known here any more; expected a ticket of a key that is.")
+    if key.persona and granted.persona not in ("", key.persona):
+        raise NotPermitted(f"The ticket speaks as {granted.persona!r}, and its key may now as {key.persona!r} alone; ask for a new one.")
+    return structs.replace(
+        key,
+        persona=granted.persona or key.persona,
+        instructions=key.instructions and granted.instructions,
+        tools=key.tools and granted.tools,
+        user=granted.user,
+    )
 
 
 def _bearer(header: str) -> str | None:

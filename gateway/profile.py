@@ -97,6 +97,21 @@ class Profile(Struct, frozen=True, kw_only=True):
         _check_max_tokens(changed.max_tokens)
         return changed
 
+    def granted(self, rights: Rights, persona: str | None, settings: Settings) -> Profile:
+        """With the rights that its key has now; `persona`: what `session.start` named. What they do not allow falls back to what they do.
+
+        Raises `UnknownPersona`.
+        """
+        is_free = rights.instructions and rights.persona in ("", self.rights.persona, persona)
+        allowed = rights.persona or self.rights.persona or persona
+        return structs.replace(
+            self,
+            rights=rights,
+            instructions=self.instructions if is_free else _persona(allowed, settings).instructions,
+            tools=self.tools if rights.tools else (),
+            tool_choice=self.tool_choice if rights.tools else "auto",
+        )
+
     def offered_tools(self) -> tuple[dict[str, Any], ...]:  # Any: JSON schema
         """The tools that the model is told of, as chat templates take them; `required` is told and not enforced."""
         kind, _, name = self.tool_choice.partition(":")

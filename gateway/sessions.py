@@ -16,10 +16,11 @@ from typing import Any
 from gateway import profile
 from gateway.admission import Admission
 from gateway.auth import FULL_RIGHTS, Rights
-from gateway.errors import BeyondShare, Drained, Overloaded, ResumeDenied, SlowReader, StrettoError, Superseded
+from gateway.errors import BeyondShare, Drained, Overloaded, ResumeDenied, SlowReader, StrettoError, Superseded, UnknownPersona
 from gateway.events import Limits, Resume, SessionReady, StartSession, VoiceInfo
 from gateway.fair_share import is_fair
 from gateway.session import Attachment, SavedSession, Session
+from gateway.session.granting import grant
 from gateway.session.saving import follows, restored
 from gateway.session_store import Entry, MemoryStore, SessionStore, binding_of, new_token
 from gateway.turn import Parts
@@ -163,13 +164,14 @@ class Sessions:
         entry = self._store.find(wish.session_id)
         if isinstance(claim, SavedSession):
             if entry is None or not entry.opens(wish.token, binding):
-                return await self._take_over(claim, wish, token, entry)
+                return await self._take_over(claim, wish, token, entry, rights)
         elif claim == "denied":
             raise ResumeDenied("The resume token does not fit this session.")
         if entry is None or entry.is_ending:
             return None
         if not entry.opens(wish.token, binding):
             raise ResumeDenied("The resume token does not fit this session.")
+        self._grant(entry, rights)  # before anything is changed: it may refuse
         if not entry.session.outbox.rewind(wish.last_seq):
             self._give_up(entry)
             return None
@@ -179,13 +181,28 @@ class Sessions:
         log.info("session resumed", extra={"session_id": wish.session_id, "last_seq": wish.last_seq})
         return entry.session, entry.session.attach(), self._ready(entry, resumed=True)
 
-    async def _take_over(self, saved: SavedSession, wish: Resume, token: str, stale: Entry | None) -> Opened | None:
-        """Go on with another process's session; None where its client has seen frames that never were. `stale`: ours, from before."""
+    def _grant(self, entry: Entry, rights: Rights) -> None:
+        """The session goes on with the rights that its key has now, on the account that it has now."""
+        quota = self._parts.quota
+        quota.of(entry.session.profile.rights.account).n_sessions -= 1
+        try:
+            grant(entry.session, rights, self._parts.settings)
+        finally:
+            quota.of(entry.session.profile.rights.account).n_sessions += 1
+
+    async def _take_over(self, saved: SavedSession, wish: Resume, token: str, stale: Entry | None, rights: Rights) -> Opened | None:
+        """Go on with another process's session; None where its client has seen frames that never were, or its persona is not known
+        here. `stale`: ours, from before.
+        """
         if stale is not None:
             self._taken_over(stale)
         if not follows(saved, wish.last_seq):
             return None
-        entry = Entry(restored(saved, self._parts, wish.last_seq), token, wish.token)
+        try:
+            session = restored(saved, self._parts, wish.last_seq, rights)
+        except UnknownPersona:
+            return None
+        entry = Entry(session, token, wish.token)
         await self._begin(entry)
         self._parts.metrics.process.store.moved.labels("in").inc()
         log.info("session taken over", extra={"session_id": saved.session_id, "last_seq": wish.last_seq, "saved_seq": saved.last_seq})

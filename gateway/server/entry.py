@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Iterator
 
+from msgspec import structs
 from starlette.requests import HTTPConnection
 
 from gateway import addresses, auth
@@ -40,7 +41,7 @@ class Entry:
     async def recognise(self, knock: HTTPConnection, prefix: str) -> Grant:
         """What whoever knocks may do, by key or by ticket; a ticket stays unused until `spend`. `prefix`: of a key in a subprotocol.
 
-        Raises `RateLimited`, `ForbiddenOrigin`, `Unauthorized`, `TicketUsed`, `TicketExpired`.
+        Raises `RateLimited`, `ForbiddenOrigin`, `Unauthorized`, `TicketUsed`, `TicketExpired`, `NotPermitted`.
         """
         with self._counting(knock):
             return await self._recognised(knock, prefix)
@@ -100,7 +101,8 @@ class Entry:
         shown = auth.shown_key(headers, offers, prefix)
         ticket = auth.offered(offers, native.TICKET_PREFIX) or (shown if shown is not None and is_ticket(shown) else None)
         if ticket is not None:
-            return await self.tickets.read(ticket, origin)
+            grant = await self.tickets.read(ticket, origin)
+            return structs.replace(grant, rights=auth.as_of_now(self.access, grant.rights))
         return Grant(rights=auth.rights_of(self.access, shown, prefix))
 
     async def spend(self, grant: Grant) -> None:

@@ -55,6 +55,14 @@ class Conversation:
         for item in earlier:
             self.history.add(item_from(item, self._bounds))
 
+    def permit(self, *, may_instruct: bool) -> list[str]:
+        """What the client may put in from now on; the ids of its instructions, which go where it may give none."""
+        self._bounds = structs.replace(self._bounds, may_instruct=may_instruct)
+        gone = [] if may_instruct else [item.item_id for item in self.history if item.role == "system"]
+        for item_id in gone:
+            self.history.delete(item_id)
+        return gone
+
     def add_user(self, text: str, item_id: str | None = None) -> Item:
         """What the user wrote or said, at the end. The text is checked already."""
         item = Item(item_id=item_id or new_item_id(), role="user", text=text)

@@ -9,11 +9,13 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct, structs
 
+from gateway.auth import Rights
 from gateway.errors import ReplyLost
 from gateway.events import Heard, StartSession, Timeline, TurnDone
 from gateway.history import Item
 from gateway.profile import Profile
 from gateway.session.frames import error_frame
+from gateway.session.granting import grant
 from gateway.session.session import Session
 from gateway.turn import Parts
 
@@ -108,8 +110,11 @@ def follows(saved: SavedSession, last_seq: int) -> bool:
     return 0 <= last_seq <= saved.last_seq + AHEAD
 
 
-def restored(saved: SavedSession, parts: Parts, last_seq: int) -> Session:
-    """The session, to be run here. Its first frames end the replies that were on their way (`failed`)."""
+def restored(saved: SavedSession, parts: Parts, last_seq: int, rights: Rights) -> Session:
+    """The session with its key's present rights, to be run here. Its first frames end the replies that were on their way (`failed`).
+
+    Raises `UnknownPersona`.
+    """
     session = Session(saved.session_id, saved.profile, saved.start, parts)
     for item in saved.items:
         session.history.add(item)
@@ -118,6 +123,7 @@ def restored(saved: SavedSession, parts: Parts, last_seq: int) -> Session:
     for message_id in saved.answered:
         session.answered.is_new(message_id)
     session.outbox.go_on_after(last_seq)  # what left behind it never arrived
+    grant(session, rights, parts.settings)
     for lost in saved.open_turns:
         session.outbox.put(error_frame(ReplyLost("The gateway that made this reply is gone; the rest of it is lost.", turn=lost.turn)))
         if lost.has_sound:

@@ -70,6 +70,21 @@ def doomed(redis: RedisServer) -> Iterator[Running]:
         yield started
 
 
+@pytest.fixture
+def stricter(redis: RedisServer) -> Iterator[Running]:
+    """One of the next deploy, where a key may do less."""
+    with gateway({**QUICK, "STRETTO_SESSION__STORE_URL": redis.url, "STRETTO_KEYS__KIOSK__INSTRUCTIONS": "false"}) as started:
+        yield started
+
+
+@pytest.fixture
+def revoking(redis: RedisServer) -> Iterator[Running]:
+    """One of the next deploy, where a key is gone."""
+    kept = {name: setting for name, setting in QUICK.items() if "KIOSK" not in name}
+    with gateway({**kept, "STRETTO_SESSION__STORE_URL": redis.url}) as started:
+        yield started
+
+
 class Pair(NamedTuple):
     redis: RedisServer
     first: Running
@@ -242,6 +257,43 @@ async def test_a_wrong_token_or_another_key_takes_nothing_away(
         assert (await told_everything(owner, "Count."))[-1]["status"] == "completed"
 
 
+async def test_a_key_that_may_less_after_a_deploy_may_less_in_the_conversations_that_go_on(
+    redis: RedisServer, first: Running, stricter: Running
+) -> None:
+    async with talker(first, "kiosk") as client:
+        ready = await started(client, output="text", instructions="Be a pirate.")
+        await saved(redis, ready["session_id"], lambda copy: b"state" in copy)
+    shown = await asyncio.to_thread(ticket_of, first, "kiosk")
+    async with talker(stricter, "kiosk") as again:
+        ready = await resumed(again, ready, 0)
+        assert (ready["resumed"], ready["gap"]) == (True, True)
+        assert (await again.until("session.updated"))["instructions"] == ""
+        await again.send(type="session.update", instructions="Obey.")
+        assert (await again.until("error"))["code"] == "not_permitted"
+    async with talker(stricter, shown) as by_ticket:
+        await by_ticket.send(type="session.start", instructions="Obey.")
+        assert (await by_ticket.until("error"))["code"] == "not_permitted"
+
+
+async def test_a_key_that_a_deploy_has_revoked_opens_nothing_by_its_tickets_either(
+    redis: RedisServer, first: Running, revoking: Running
+) -> None:
+    shown = await asyncio.to_thread(ticket_of, first, "kiosk")
+    async with talker(first, "kiosk") as client:
+        ready = await started(client, output="text")
+        await saved(redis, ready["session_id"], lambda copy: b"state" in copy)
+        for key in ("kiosk", shown):
+            with pytest.raises(InvalidStatus) as caught:
+                async with talker(revoking, key):
+                    pass
+            assert caught.value.response.status_code == 401
+        async with talker(revoking) as other:  # another key, and the right token
+            await other.send(type="session.start", resume=wish(ready, 0))
+            assert (await other.until("error"))["code"] == "resume_denied"
+        await client.send(type="ping", t=1.0)
+        await client.until("pong")
+
+
 async def test_what_stands_in_redis_opens_no_session_and_does_not_stay(redis: RedisServer, second: Running) -> None:
     async with talker(second) as client:
         ready = await started(client, output="text")
@@ -306,8 +358,8 @@ async def test_a_copy_that_nobody_understands_gives_a_new_session(redis: RedisSe
         assert (await told_everything(client, "Count."))[-1]["status"] == "completed"
 
 
-def ticket_of(running: Running) -> str:
-    request = urllib.request.Request(f"{running.http_url}/v1/tickets", b"{}", {"Authorization": "Bearer main"}, method="POST")
+def ticket_of(running: Running, key: str = "main") -> str:
+    request = urllib.request.Request(f"{running.http_url}/v1/tickets", b"{}", {"Authorization": f"Bearer {key}"}, method="POST")
     with urllib.request.urlopen(request, timeout=10) as answer:
         return str(json.load(answer)["ticket"])
 

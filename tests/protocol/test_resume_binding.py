@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -50,6 +51,21 @@ async def test_a_tickets_session_is_resumed_with_another_ticket_of_its_user_alon
         assert (await opened(keyed, shown, wish(ready)))["code"] == "resume_denied"
     again = await opened(keyed, await asyncio.to_thread(for_user, "ann"), wish(ready))
     assert (again["session_id"], again["resumed"]) == (ready["session_id"], True)
+
+
+async def test_a_session_goes_on_with_the_rights_of_what_is_shown_at_the_resume(keyed: Running) -> None:
+    async with peer(keyed.voice_url, key=await asyncio.to_thread(partial(ticket, keyed, user="ann"))) as client:
+        await client.send(type="session.start", output="text", instructions="Be a pirate.")
+        ready = await client.until("session.ready")
+        client.socket.transport.abort()
+    narrow = await asyncio.to_thread(partial(ticket, keyed, user="ann", instructions=False, tools=False))
+    async with peer(keyed.voice_url, key=narrow) as client:
+        await client.send(type="session.start", resume=wish(ready))
+        assert (await client.until("session.ready"))["resumed"]
+        assert (await client.until("session.updated"))["instructions"] == ""
+        for message in ({"instructions": "Obey."}, {"tools": [{"name": "look"}]}):
+            await client.send(type="session.update", **message)
+            assert (await client.until("error"))["code"] == "not_permitted"
 
 
 async def test_tokens_are_long_and_never_the_same(keyed: Running) -> None:

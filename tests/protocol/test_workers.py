@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -181,14 +182,34 @@ async def test_places_are_counted_over_all_workers(row: Running) -> None:
             await started(client, output="text")
 
 
-async def test_a_ticket_opens_either_worker_once(row: Running) -> None:
-    def ticket() -> str:
-        request = urllib.request.Request(f"{row.http_url}/v1/tickets", b"{}", {"Authorization": "Bearer main"}, method="POST")
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return str(json.load(answer)["ticket"])
+def ticket_of(running: Running, **wish: object) -> str:
+    data = json.dumps(wish).encode()
+    request = urllib.request.Request(f"{running.http_url}/v1/tickets", data, {"Authorization": "Bearer main"}, method="POST")
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return str(json.load(answer)["ticket"])
 
+
+async def test_a_carried_session_goes_on_with_the_rights_of_what_is_shown_at_the_resume(row: Running) -> None:
+    carried = sum((await metric(row, "stretto_connections_carried_total")).values())
+    for _ in range(TRIES):
+        async with talker(row) as client:
+            ready = await started(client, output="text", instructions="Be a pirate.")
+            client.socket.transport.abort()
+        narrow = await asyncio.to_thread(partial(ticket_of, row, instructions=False))
+        async with talker(row, narrow) as client:
+            assert (await started(client, resume=wish(ready, 0)))["resumed"]
+            assert (await client.until("session.updated"))["instructions"] == ""
+            await client.send(type="session.update", instructions="Obey.")
+            assert (await client.until("error"))["code"] == "not_permitted"
+            await client.socket.close(1000)
+        if sum((await metric(row, "stretto_connections_carried_total")).values()) > carried:
+            return
+    pytest.fail("no connection was carried")
+
+
+async def test_a_ticket_opens_either_worker_once(row: Running) -> None:
     for _ in range(8):
-        shown = await asyncio.to_thread(ticket)
+        shown = await asyncio.to_thread(ticket_of, row)
         async with talker(row, shown) as client:
             await started(client, output="text")
         for _ in range(3):

@@ -8,6 +8,7 @@ import pytest
 
 from engine.audio import peak
 from engine.fake_listening import ScriptedDetector, ScriptedRecognizer
+from gateway.auth import FULL_RIGHTS
 from gateway.config import KeySettings
 from gateway.events import (
     AppendAudio,
@@ -222,7 +223,7 @@ async def test_a_key_that_has_used_its_turns_up_is_not_told_so_for_a_silence() -
 async def test_whoever_goes_on_with_a_session_waits_as_its_client_had_asked() -> None:
     async with talking(["Hello."], [REPLY], scores=(0.9,), streams=False) as (scene, _):
         scene.send(UpdateSession(endpointing=Endpointing(silence_ms=1500)))
-        again = saving.restored(saving.decode(saving.encode(scene.session)), scene.parts, last_seq=0)
+        again = saving.restored(saving.decode(saving.encode(scene.session)), scene.parts, last_seq=0, rights=FULL_RIGHTS)
         scene.session.close()
         await asyncio.sleep(0.1)
         async with asyncio.TaskGroup() as tasks:

@@ -10,6 +10,7 @@ import pytest
 from engine.api import ToolCall
 from engine.fake import Script
 from engine.fake_listening import ScriptedDetector, ScriptedRecognizer
+from gateway.auth import FULL_RIGHTS
 from gateway.errors import ReplyLost
 from gateway.events import (
     AddItem,
@@ -72,7 +73,7 @@ async def test_who_goes_on_ends_the_reply_that_was_under_way() -> None:
         scene.send(SendText(text="Count."))
         await scene.until(AudioFrame, n=3)
         copy = saved(scene)
-        again = saving.restored(copy, scene.parts, last_seq=7)
+        again = saving.restored(copy, scene.parts, last_seq=7, rights=FULL_RIGHTS)
         (error,) = waiting(again, ErrorRaised)
         assert (error.code, error.turn, error.retryable) == (ReplyLost.code, 1, True)
         assert waiting(again, Heard)[0].heard_text == copy.open_turns[0].heard_text
@@ -87,7 +88,7 @@ async def test_settings_go_along_as_they_are_now() -> None:
     ears = ScriptedEars(ScriptedRecognizer(["Hm?"]), ScriptedDetector(), None)
     async with stage([REPLY], start=start, ears=ears) as scene:
         scene.send(UpdateSession(language="zh", output="text", max_tokens=99, turn_detection="push_to_talk", tool_choice="none"))
-        again = saving.restored(saved(scene), scene.parts, last_seq=0)
+        again = saving.restored(saved(scene), scene.parts, last_seq=0, rights=FULL_RIGHTS)
         assert again.profile == scene.session.profile
         assert again.profile.tools == (tool,)
         assert again.start.user == "u1"
@@ -102,14 +103,14 @@ async def test_a_summary_of_what_was_left_out_goes_along() -> None:
         before = saving.mark(scene.session)
         scene.session.history.leave_out(list(scene.session.history), "The user likes ships.")
         assert saving.mark(scene.session) != before
-        again = saving.restored(saved(scene), scene.parts, last_seq=0)
+        again = saving.restored(saved(scene), scene.parts, last_seq=0, rights=FULL_RIGHTS)
         assert (again.history.earlier, [item.is_left_out for item in again.history]) == ("The user likes ships.", [True])
 
 
 async def test_a_message_that_was_acted_on_is_not_done_twice_by_the_next_process() -> None:
     async with stage([REPLY]) as scene:
         scene.send(AddItem(id="once", text="Remember this."))
-        again = saving.restored(saved(scene), scene.parts, last_seq=0)
+        again = saving.restored(saved(scene), scene.parts, last_seq=0, rights=FULL_RIGHTS)
         again.receive(AddItem(id="once", text="Remember this."))
         assert [item.text for item in again.history] == ["Remember this."]
 
@@ -121,7 +122,7 @@ async def test_a_call_that_waits_for_its_result_is_known_but_not_waited_for() ->
     ) as scene:
         scene.send(SendText(text="Look."))
         call = await scene.until(ToolCalled)
-        again = saving.restored(saved(scene), scene.parts, last_seq=0)
+        again = saving.restored(saved(scene), scene.parts, last_seq=0, rights=FULL_RIGHTS)
         assert again.history.has_open_call(call.call_id)
         assert waiting(again, TurnDone)[0].status == "failed"
 
@@ -160,6 +161,6 @@ def test_a_client_cannot_have_seen_more_than_there_was(last_seq: int, is_fine: b
 
 async def test_pong_is_the_next_number_after_a_move() -> None:
     async with stage([REPLY]) as scene:
-        again = saving.restored(saved(scene), scene.parts, last_seq=11)
+        again = saving.restored(saved(scene), scene.parts, last_seq=11, rights=FULL_RIGHTS)
         again.outbox.put(Pong(t=1.0))
         assert await again.outbox.next() == (12, Pong(t=1.0))

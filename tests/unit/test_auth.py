@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gateway.__main__ import main
-from gateway.auth import access, check_host, check_key, check_may_come, check_origin, hashed
+from gateway.auth import FULL_RIGHTS, Rights, access, as_of_now, check_host, check_key, check_may_come, check_origin, hashed
 from gateway.config import ConfigError, KeySettings, check
-from gateway.errors import BadMessage, ForbiddenOrigin, Unauthorized
+from gateway.errors import BadMessage, ForbiddenOrigin, NotPermitted, Unauthorized
 
 OPEN = access((), (), ())
 KEYED = access(("alpha", "beta"), ("https://app.example",), ("voice.example",))
@@ -174,3 +176,30 @@ def test_a_key_that_could_never_open_stops_the_start_and_is_not_shown(key: str) 
     with pytest.raises(ConfigError, match=r"server\.keys") as caught:
         check({"server": {"keys": [key]}})
     assert "secret" not in str(caught.value)
+
+
+NAMED = {"kiosk": KeySettings(key="k", persona="captain", tools=False), "free": KeySettings(key="f")}
+NOW = access((), (), (), NAMED)
+
+
+def rights_then(of_key: str, **then: Any) -> Rights:  # Any: the rights' values
+    """Of a ticket that was made when its key might do everything."""
+    return structs.replace(NOW.key_rights[list(NAMED).index(of_key)], **{"persona": "", "tools": True, **then})
+
+
+def test_a_ticket_grants_what_its_key_may_now() -> None:
+    assert as_of_now(NOW, rights_then("free", user="ann")) == structs.replace(NOW.key_rights[1], user="ann")
+    narrow = rights_then("free", instructions=False, persona="nurse")
+    assert as_of_now(NOW, narrow) == narrow
+    assert as_of_now(NOW, rights_then("kiosk", user="ann")) == structs.replace(NOW.key_rights[0], user="ann")
+    assert as_of_now(NOW, rights_then("kiosk", persona="captain", name="old", capture=True)) == NOW.key_rights[0]
+
+
+def test_a_ticket_whose_key_is_gone_or_may_not_speak_so_any_more_opens_nothing() -> None:
+    with pytest.raises(Unauthorized, match="not known here any more"):
+        as_of_now(NOW, rights_then("free", holder="another"))
+    with pytest.raises(Unauthorized):
+        as_of_now(NOW, FULL_RIGHTS)
+    with pytest.raises(NotPermitted, match=r"'nurse'.*'captain'"):
+        as_of_now(NOW, rights_then("kiosk", persona="nurse"))
+    assert as_of_now(OPEN, rights_then("kiosk")) == rights_then("kiosk"), "where no keys are, a ticket is what it was"
