@@ -191,8 +191,10 @@ def _vllm(settings: Settings) -> Iterator[Finding]:
     session = settings.session
     try:
         plan = vllm_plan(engine_settings)
-    except EngineSetupError:
-        return  # told with the engines
+    except EngineSetupError as error:
+        if importlib.util.find_spec("vllm") is None:  # else it is told with the engines
+            yield Finding("fault", "vLLM", str(error))
+        return
     tokens = session.context_tokens + settings.turn.max_tokens
     for remark in inspect(plan, conversations=session.max_sessions, tokens=tokens, cache_path=settings.cache_path):
         yield Finding(remark.kind, "vLLM", remark.text)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.api import EngineSetupError
-from engine.vllm_args import rules, signatures
+from engine.vllm_args import rules, signatures, values
 from engine.vllm_args.options import option_faults
 from engine.vllm_args.plan import Device, Plan
 
@@ -99,7 +99,7 @@ def fault(name: str, value: Any, device: Device, known: frozenset[str] | None) -
     if rule is not None and rule.refuse and not (device == "cpu" and name == "enforce_eager"):
         return f"{rule.says}" + (f"; use {rule.instead}" if rule.instead else "")
     if name in (known if known is not None else signatures.names("arguments")):
-        return None
+        return values.setting_fault(name, value)
     if (span := signatures.span("arguments", name)) is not None:
         return f"the installed vLLM does not have it ({span})"
     if name in signatures.names("server"):

@@ -5,12 +5,13 @@ Pure. The figures are in `rules.py`. The profile that comes out is one that `arg
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
-from engine.vllm_args import rules, signatures
+from engine.vllm_args import rules, signatures, values
 from engine.vllm_args.arguments import DEVICE, SHARED
 from engine.vllm_args.command_line import CommandLine, Flag, parse
 from engine.vllm_args.rules import Verdict
@@ -27,6 +28,7 @@ _OURS = {  # the server's flags that Stretto has a setting for
     "allowed_origins": "server.origins",
     "default_chat_template_kwargs": "llm.vllm.template",
 }
+_UNLISTED = frozenset(values.table().flags) - signatures.names("arguments") - signatures.names("server")  # of `vllm serve` itself
 _SHOWN = ("max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold", "gpu_memory_utilization", "performance_mode")
 _CONTEXT_TOKENS = 8192
 
@@ -42,7 +44,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     instead: str = ""
 
     def __str__(self) -> str:
-        value = "" if self.value is True else f" {self.value}"
+        value = "" if isinstance(self.value, bool) else f" {self.value}"
         instead = f" -> {self.instead}" if self.instead else ""
         return f"{self.verdict:<8}{self.written}{value}: {self.says}{instead}"
 
@@ -67,7 +69,10 @@ class Report(Struct, frozen=True, kw_only=True):
 def examine(text: str, release: str | None = None) -> Report:
     """Examine a pasted command against one vLLM release (None: all of the table). Raises `EngineSetupError` for text that is none."""
     command = parse(text)
-    findings = [*_about_program(command), *(_about(flag, release) for flag in command.flags)]
+    findings = [*_about_program(command), *_about_gpus(command)]
+    for place, flag in enumerate(command.flags):
+        is_again = any(later.name == flag.name for later in command.flags[place + 1 :])
+        findings.append(_overruled(flag) if is_again else _about(flag, release))
     findings += [
         Finding(written=word, value=True, exists=False, verdict="never", says="stands alone; vLLM takes one model")
         for word in command.leftover
@@ -102,9 +107,38 @@ def _about_program(command: CommandLine) -> list[Finding]:
     ]
 
 
+def _overruled(flag: Flag) -> Finding:
+    return Finding(
+        written=flag.written, value=_given(flag), exists=True, verdict="risky", says="is given again behind: the last one counts"
+    )
+
+
+def _about_gpus(command: CommandLine) -> list[Finding]:
+    """Whether the GPUs that the command names are as many as it wants."""
+    named = command.environment.get("CUDA_VISIBLE_DEVICES", "")
+    wanted = 1
+    for flag in command.flags:
+        if flag.name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
+            wanted *= flag.value if isinstance(flag.value, int) else 1
+    n_named = len(named.split(","))
+    if not named or values.SHELL.search(named) or n_named == wanted:
+        return []
+    says = f"names {n_named} GPU(s); the command's parallel sizes want {wanted}"
+    verdict: Verdict = "never" if n_named < wanted else "risky"
+    return [Finding(written=f"CUDA_VISIBLE_DEVICES={named}", value=True, exists=n_named >= wanted, verdict=verdict, says=says)]
+
+
 def _about(flag: Flag, release: str | None) -> Finding:
-    exists = flag.name in signatures.names("arguments", release) | signatures.names("server", release)
+    exists = flag.name in signatures.names("arguments", release) | signatures.names("server", release) | _UNLISTED
     rule = rules.judge(flag.name, flag.value)
+    is_told = rule is not None and rule.verdict in {"gone", "never"}
+    if exists and not is_told and (wrong := values.fault(flag.name, flag.words, is_off=flag.value is False and not flag.words)) is not None:
+        near = " or ".join(values.nearest(flag.name, flag.words))
+        return Finding(written=flag.written, value=_given(flag), exists=False, verdict="never", says=wrong, instead=near)
+    if any(values.SHELL.search(word) for word in flag.words):
+        return Finding(
+            written=flag.written, value=_given(flag), exists=exists, verdict="neutral", says="is filled in by your shell: not judged"
+        )
     if rule is not None:
         span = signatures.span("arguments", flag.name)
         says = f"{rule.says} ({span})" if span is not None and rule.verdict not in {"gone", "never"} else rule.says
@@ -120,10 +154,18 @@ def _about(flag: Flag, release: str | None) -> Finding:
     return _without_rule(flag, exists, release)
 
 
+def _given(flag: Flag) -> Any:
+    """The value as it stood there; True where none did."""
+    return " ".join(flag.words) if flag.words else True
+
+
 def _without_rule(flag: Flag, exists: bool, release: str | None) -> Finding:
     instead = ""
     verdict: Verdict = "neutral"
-    if flag.name in signatures.names("server", release):
+    if flag.name == "config":
+        verdict, says = "risky", "brings more flags, which are not judged here"
+        instead = "write them on the line"
+    elif flag.name in signatures.names("server", release) | _UNLISTED:
         says = "belongs to vLLM's own HTTP server, which does not run when the engine is embedded"
         instead = _OURS.get(flag.name, "")
     elif exists:
@@ -134,8 +176,14 @@ def _without_rule(flag: Flag, exists: bool, release: str | None) -> Finding:
         verdict, says = "gone", f"is not in this release ({signatures.span('arguments', flag.name)})"
     else:
         verdict, says = "never", "is no flag of vLLM 0.26 to 0.33, which refuses to start with an unknown one"
-        instead = " or ".join(_spelled(name) for name in signatures.similar(flag.name))
+        instead = " or ".join(_spelled(name) for name in signatures.similar(flag.name)) or _apart(flag.written)
     return Finding(written=flag.written, value=flag.value, exists=exists, verdict=verdict, says=says, instead=instead)
+
+
+def _apart(written: str) -> str:
+    """-tp 2 for -tp2."""
+    found = re.fullmatch(r"(-[a-z]+)(\d+)", written)
+    return f"{found[1]} {found[2]}" if found is not None and found[1] in values.table().short else ""
 
 
 def _spelled(instead: str) -> str:
@@ -152,7 +200,8 @@ def _profile(command: CommandLine) -> str:
         rule = rules.judge(name, flag.value)
         if name in _DRAFT:
             continue
-        if name not in signatures.names("arguments") or (rule is not None and (rule.refuse or rule.instead == "leave it out")):
+        is_wrong = values.fault(name, flag.words) is not None or any(values.SHELL.search(word) for word in flag.words)
+        if is_wrong or name not in signatures.names("arguments") or (rule is not None and (rule.refuse or rule.instead == "leave it out")):
             dropped.append(flag.written)
             continue
         better = _number(rule.instead) if rule is not None else None

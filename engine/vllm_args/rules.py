@@ -109,6 +109,12 @@ NAMES = (  # flags of the wild that vLLM does not have
     Rule(name="num_scheduler_steps", verdict="gone", says="went with the V0 engine; async scheduling is on by default", refuse=True),
     Rule(name="swap_space", verdict="gone", says="went with the V0 engine", instead="kv_offloading_size", refuse=True),
     Rule(name="worker_use_ray", verdict="gone", says="was replaced", instead="distributed_executor_backend", refuse=True),
+    Rule(name="rope_scaling", verdict="gone", says="was replaced by the model's own configuration", instead="hf_overrides", refuse=True),
+    Rule(name="device", verdict="gone", says="is found by itself now", refuse=True),
+    Rule(name="guided_decoding_backend", verdict="gone", says="was replaced", instead="structured_outputs_config", refuse=True),
+    Rule(name="enable_reasoning", verdict="gone", says="is on where a parser is named", instead="reasoning_parser", refuse=True),
+    Rule(name="task", verdict="gone", says="was replaced", instead="runner", refuse=True),
+    Rule(name="max_seq_len_to_capture", verdict="gone", says="was replaced", instead="max_cudagraph_capture_size", refuse=True),
     Rule(name="disable_log_requests", verdict="gone", says="is the default now", instead="enable_log_requests", refuse=True),
 )
 

@@ -167,3 +167,13 @@ def test_what_vllm_lacks_here_is_found_before_it_is_loaded(cache: Path) -> None:
     (cache / "model").mkdir()
     found = findings({"cache_dir": str(cache), "llm": {"engine": "vllm", "model": str(cache / "model")}})
     assert any(finding.kind == "fault" and "config.json" in finding.text for finding in found["vLLM"])
+
+
+def test_a_profile_is_checked_on_a_machine_without_vllm(
+    cache: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *_: None if name == "vllm" else object())
+    tables = '[llm]\nengine = "vllm"\nmodel = "org/m"\n[llm.vllm]\ntensor_parallel_size = "two"\n'
+    text = f'cache_dir = "{cache}"\n{tables}[server]\nport = {free_port()}'
+    assert run(write(cache, text)) == 1
+    assert "llm.vllm.tensor_parallel_size = 'two': got 'two', expected a whole number" in capsys.readouterr().out
