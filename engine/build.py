@@ -128,7 +128,9 @@ def choose_model(settings: EngineSettings) -> tuple[str, str]:
     if llm.model.endswith(".gguf"):
         return "llamacpp", "llm.model is a GGUF file"
     if not _has_gpu():
-        return ("vllm", "no NVIDIA GPU was found, but llm.model is no GGUF file") if llm.model else ("llamacpp", "no NVIDIA GPU was found")
+        if llm.model:
+            return "vllm", "llm.model is no GGUF file, though no NVIDIA GPU was found"
+        return "llamacpp", "no NVIDIA GPU was found (a container sees those that it was given: docker run --gpus all)"
     if not llm.model and not _is_installed("vllm"):
         return (
             "llamacpp",
@@ -153,7 +155,12 @@ def _has_gpu() -> bool:
 def _model(settings: EngineSettings) -> tuple[LanguageModel, str]:
     chosen, why = choose_model(settings)
     makers = {"fake": _fake_model, "llamacpp": _llamacpp, "openai": _openai, "vllm": _vllm, "vllm-serve": _vllm_serve}
-    return makers[chosen](settings), why
+    try:
+        return makers[chosen](settings), why
+    except EngineSetupError as error:
+        if settings.llm.engine != "auto":
+            raise
+        raise EngineSetupError(f"{error}. Nobody named an engine (llm.engine): {chosen} was chosen because {why}") from error
 
 
 def _fake_model(settings: EngineSettings) -> LanguageModel:

@@ -94,6 +94,15 @@ def test_a_missing_package_is_named_with_the_pip_command(
     assert f"pip install 'stretto[{extra}]'" in str(failure.value)
 
 
+def test_a_fault_of_an_engine_that_nobody_named_says_why_it_was_chosen(machine: Machine, tmp_path: Path) -> None:
+    machine.has(gpu=False, packages=("vllm",))
+    with pytest.raises(EngineSetupError, match=r"xllamacpp is missing.* llamacpp was chosen because no NVIDIA GPU was found .*--gpus all"):
+        build.build(settings(tmp_path, LlmSettings()))
+    with pytest.raises(EngineSetupError) as failure:
+        build.build(settings(tmp_path, LlmSettings(engine="llamacpp")))
+    assert "chosen" not in str(failure.value)
+
+
 def test_missing_weights_are_named(machine: Machine, tmp_path: Path) -> None:
     machine.has(gpu=False, packages=("xllamacpp", "piper", "onnxruntime", "vllm"))
     for llm, tts, name in (
