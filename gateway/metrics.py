@@ -122,6 +122,9 @@ class ProcessMetrics:
         self.store = StoreMetrics(registry)
         refused = "Turns and sessions beyond what their key may use"
         self.quota_refused = _counter(registry, "stretto_quota_refused", refused, ("key", "limit"))
+        self.quota_alone = Gauge(
+            "stretto_quota_alone", "1 while what keys use at other gateways is not heard: each counts alone", registry=registry
+        )
         Gauge("stretto_build_info", "1; which version this is", ("version",), registry=registry).labels(_version()).set(1)
 
     def foresee_keys(self, names: Iterable[str], limits: Sequence[str]) -> None:
@@ -181,7 +184,7 @@ class StoreMetrics:
         self.away = Gauge("stretto_store_away", "1 while the shared session store does not answer", registry=registry)
         self.errors = _counter(registry, "stretto_store_errors", "Calls of the shared session store that failed", ("call",))
         self.moved = _counter(registry, "stretto_sessions_moved", "Sessions that came from another gateway, or left to one", ("direction",))
-        _foresee(self.errors, ("claim", "save", "ticket"))
+        _foresee(self.errors, ("claim", "save", "ticket", "quota"))
         _foresee(self.moved, ("in", "out"))
 
 

@@ -1,29 +1,66 @@
 """What each key has used, and what it may use: conversations at once, turns, tokens and seconds of audio over a sliding time.
 
 Pure; the time comes in as seconds of the loop's clock. An account counts for every key, bounded or not, so that whoever shares capacity
-out can see who holds it. Counts are this process's own and begin anew with it. What a turn costs is known when it ends, so the last turn
-may go beyond a limit; the next one is refused. Only configured keys have accounts: their number is bounded by the settings.
+out can see who holds it. What a turn costs is known when it ends, so the last turn may go beyond a limit; the next one is refused. Only
+configured keys have accounts: their number is bounded by the settings.
+
+Alone, a process counts for itself and begins anew with each start. Where several share a book (`ledger`), an account is a copy of the
+book's sums and what it owes on top: a turn is judged by that, without asking anybody, and `settling` pays and hears what the others paid.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec import Struct
 
 from gateway.config import KeySettings
 from gateway.errors import QuotaExceeded, TooManySessions
 
 MINUTE_S, HOUR_S, DAY_S = 60.0, 3600.0, 86_400.0
+WINDOWS_S = (MINUTE_S, HOUR_S, DAY_S, HOUR_S)  # of turns, tokens, tokens, audio: the sums of an account, in this order
 N_SLOTS = 60  # a sum forgets in steps of a sixtieth of its time
+LEASE_S = 5.0  # for which the conversations of a process that says nothing any more are still counted
 LIMITS = ("sessions", "turns", "tokens_hour", "tokens_day", "audio")  # what a refusal may be for
 SESSION_WAIT_MS = 5000  # nobody knows when a conversation ends
 
 
+class Report(Struct, frozen=True, kw_only=True):
+    """What a process tells the book about a key. `spent`: by sum; it counts once, however often it is told under the same `number`.
+
+    `n_sessions`: the key's conversations here; with `most_sessions` the last of them asks to come in, where no more than so many are.
+    `first`: the slots from which on this process has not heard all, by sum.
+    """
+
+    account: str
+    n_sessions: int
+    most_sessions: int = 0
+    number: int = 0
+    spent: tuple[float, ...] = (0.0,) * len(WINDOWS_S)
+    first: tuple[int, ...] = (0,) * len(WINDOWS_S)
+
+
+class Told(Struct, frozen=True, kw_only=True):
+    """The book's answer. `now_s`: its clock; `n_elsewhere`: conversations of all others; `first`, `amounts`: slots of each sum."""
+
+    now_s: float
+    is_granted: bool
+    n_elsewhere: int
+    first: tuple[int, ...]
+    amounts: tuple[tuple[float, ...], ...]
+
+
 class SlidingSum:
-    """What was added within the last `window_s`, to a sixtieth of it, never too little."""
+    """What was added within the last `window_s`, to a sixtieth of it, never too little.
+
+    `owed`: of it, what the book does not have yet. `unheard`: the first slot to which the book may have come to hold more.
+    """
 
     def __init__(self, window_s: float) -> None:
+        self.owed = 0.0
+        self.unheard = 0
         self._window_s = window_s
         self._slot_s = window_s / N_SLOTS
         self._slots: deque[tuple[int, float]] = deque()
@@ -31,7 +68,7 @@ class SlidingSum:
 
     def add(self, amount: float, now: float) -> None:
         """Count it."""
-        slot = int(now // self._slot_s)
+        slot = self.slot(now)
         if self._slots and self._slots[-1][0] >= slot:
             last, before = self._slots.pop()
             self._slots.append((last, before + amount))
@@ -45,54 +82,105 @@ class SlidingSum:
             self._sum -= self._slots.popleft()[1]
         if not self._slots:
             self._sum = 0.0  # no rest of many additions
-        return self._sum
+        return self._sum + self.owed
 
     def wait_s(self, limit: float, now: float) -> float:
         """Seconds until less than `limit` is used."""
         left = self.used(now)
+        if left < limit:
+            return 0.0
         for slot, amount in self._slots:
-            if left < limit:
-                break
             left -= amount
-            ends_s = self._ends(slot)
             if left < limit:
-                return ends_s - now
-        return 0.0
+                return self._ends(slot) - now
+        return self._window_s
+
+    def slot(self, now: float) -> int:
+        """The part of the time that `now` is in."""
+        return int(now // self._slot_s)
+
+    def since(self, first: int, now: float) -> tuple[int, tuple[float, ...]]:
+        """The amounts of all slots from `first` to now's, and which the first one is: none that is over is told."""
+        self.used(now)
+        last = self.slot(now)
+        first = min(max(first, last - N_SLOTS), last)
+        kept = dict(self._slots)
+        return first, tuple(kept.get(slot, 0.0) for slot in range(first, last + 1))
+
+    def correct(self, first: int, amounts: Sequence[float], paid: float) -> None:
+        """From `first` on the book has these; `paid` of what was owed is among them."""
+        while self._slots and self._slots[-1][0] >= first:
+            self._sum -= self._slots.pop()[1]
+        for slot, amount in enumerate(amounts, first):
+            if amount:
+                self._slots.append((slot, amount))
+                self._sum += amount
+        self.unheard = first + len(amounts) - 1
+        self.owed -= paid
 
     def _ends(self, slot: int) -> float:
         return (slot + 1) * self._slot_s + self._window_s
 
 
 class Account:
-    """One key's."""
+    """One key's. `is_shared`: other processes have accounts of it, and there is a book."""
 
-    def __init__(self, name: str, limits: KeySettings | None) -> None:
+    def __init__(self, name: str, limits: KeySettings | None, *, is_shared: bool = False) -> None:
         self.name = name
         self.n_sessions = 0
-        self.turns = SlidingSum(MINUTE_S)
-        self.tokens_hour = SlidingSum(HOUR_S)
-        self.tokens_day = SlidingSum(DAY_S)
-        self.audio_s = SlidingSum(HOUR_S)
+        self.is_shared = is_shared
+        self.turns, self.tokens_hour, self.tokens_day, self.audio_s = self._sums = tuple(SlidingSum(window_s) for window_s in WINDOWS_S)
         self._limits = limits
+        self._n_elsewhere = 0
+        self._heard_s = float("-inf")
+        self._ahead_s = 0.0  # the book's clock less ours
+        self._n_told = 0  # conversations here, as the book may know them
+        self._told: tuple[int, tuple[float, ...]] = (
+            0,
+            (0.0,) * len(WINDOWS_S),
+        )  # what is on its way to the book, and its number
 
     @property
     def weight(self) -> float:
         """Of its share beside other keys."""
         return 1.0 if self._limits is None else self._limits.weight
 
-    def session_refusal(self) -> QuotaExceeded | None:
-        """Why no further conversation may begin now, if so."""
+    @property
+    def is_bounded(self) -> bool:
+        """Whether it has a limit at all."""
+        own = self._limits
+        return own is not None and any((own.sessions, own.turns_per_min, own.tokens_per_h, own.tokens_per_day, own.audio_s_per_h))
+
+    @property
+    def has_news(self) -> bool:
+        """Whether the book and this account have anything to tell each other: while nobody talks here, they have not."""
+        return self.is_bounded and (self.n_sessions > 0 or self._n_told > 0 or any(each.owed for each in self._sums))
+
+    @property
+    def has_room_here(self) -> bool:
+        """Whether this process alone would let one more conversation in: if not, nobody needs to be asked."""
         limit = 0 if self._limits is None else self._limits.sessions
-        if limit and self.n_sessions >= limit:
-            fault = f"This key has {limit} conversations open, and may have no more at once."
-            return TooManySessions(fault, limit="sessions", retry_after_ms=SESSION_WAIT_MS)
+        return not limit or self.n_sessions < limit
+
+    def session_refusal(self, now: float) -> QuotaExceeded | None:
+        """Why no further conversation may begin now, if so, as far as this process knows."""
+        limit = 0 if self._limits is None else self._limits.sessions
+        if limit and self.n_sessions + self.n_elsewhere(now) >= limit:
+            return self.too_many()
         return None
+
+    def too_many(self) -> QuotaExceeded:
+        """The refusal of one more conversation."""
+        limit = 0 if self._limits is None else self._limits.sessions
+        fault = f"This key has {limit} conversations open, and may have no more at once."
+        return TooManySessions(fault, limit="sessions", retry_after_ms=SESSION_WAIT_MS)
 
     def turn_refusal(self, now: float) -> QuotaExceeded | None:
         """Why no further turn may begin now, if so."""
         own = self._limits
         if own is None:
             return None
+        now += self._ahead_s
         for limit, used, kind, what in (
             (own.turns_per_min, self.turns, "turns", "turns a minute"),
             (own.tokens_per_h, self.tokens_hour, "tokens_hour", "tokens an hour"),
@@ -107,20 +195,58 @@ class Account:
 
     def begin_turn(self, now: float) -> None:
         """A turn was asked for."""
-        self.turns.add(1, now)
+        self._count((1, 0, 0, 0.0), now)
 
     def spend(self, tokens: int, audio_s: float, now: float) -> None:
         """What a turn came to."""
-        self.tokens_hour.add(tokens, now)
-        self.tokens_day.add(tokens, now)
-        self.audio_s.add(audio_s, now)
+        self._count((0, tokens, tokens, audio_s), now)
+
+    def report(self, *, asks: bool = False) -> Report:
+        """For the book: what is owed, and with `asks` one conversation more than there are, which wants to begin."""
+        number, spent = self._told
+        if not any(spent) and any(owed := tuple(each.owed for each in self._sums)):
+            number, spent = self._told = number + 1, owed
+        n_sessions = self.n_sessions + int(asks)
+        self._n_told = max(self._n_told, n_sessions)  # it may hear this, though we may not hear its answer
+        return Report(
+            account=self.name,
+            n_sessions=n_sessions,
+            most_sessions=self._limits.sessions if asks and self._limits is not None else 0,
+            number=number,
+            spent=spent,
+            first=tuple(each.unheard for each in self._sums),
+        )
+
+    def settle(self, report: Report, told: Told, now: float) -> None:
+        """The book has what this report said, the last one, and answers so. Where it does not answer, the same is told again."""
+        number, spent = self._told
+        for each, first, amounts, paid in zip(self._sums, told.first, told.amounts, spent, strict=True):
+            each.correct(first, amounts, paid)
+        self._told = number, (0.0,) * len(WINDOWS_S)
+        self._n_told = report.n_sessions
+        self._n_elsewhere, self._heard_s, self._ahead_s = told.n_elsewhere, now, told.now_s - now
+
+    def n_elsewhere(self, now: float) -> int:
+        """The key's conversations in other processes, as last heard; 0 when that is long ago."""
+        return self._n_elsewhere if now - self._heard_s < LEASE_S else 0
+
+    def _count(self, amounts: Sequence[float], now: float) -> None:
+        is_owed = self.is_shared and self.is_bounded
+        for each, amount in zip(self._sums, amounts, strict=True):
+            if is_owed:
+                each.owed += amount
+            elif amount:
+                each.add(amount, now)
 
 
 class Quota:
-    """The accounts of all keys. A key is known by its name in [keys.NAME], else by its holder id; "" is everyone where no keys are."""
+    """The accounts of all keys. A key is known by its name in [keys.NAME], else by its holder id; "" is everyone where no keys are.
 
-    def __init__(self, keys: Mapping[str, KeySettings] | None = None) -> None:
-        self._accounts = {name: Account(name, limits) for name, limits in (keys or {}).items()}
+    `is_shared`: with other processes, over a book.
+    """
+
+    def __init__(self, keys: Mapping[str, KeySettings] | None = None, *, is_shared: bool = False) -> None:
+        self._accounts = {name: Account(name, limits, is_shared=is_shared) for name, limits in (keys or {}).items()}
 
     def of(self, key: str) -> Account:
         """The key's account, as `Rights.account` names it."""

@@ -26,6 +26,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from gateway.metrics import StoreMetrics
+from gateway.redis_book import RedisBook
 from gateway.session import SavedSession, saving
 from gateway.session.saving import Mark
 from gateway.session_store import Claim, Entry, MemoryStore
@@ -162,6 +163,10 @@ class RedisStore(MemoryStore):
         """Where the gateways that share this store keep their tickets."""
         return RedisTickets(self, self._redis, f"{self._prefix}ticket:", own)
 
+    def book(self) -> RedisBook:
+        """Where the gateways that share this store count what keys use."""
+        return RedisBook(self, self._redis, f"{self._prefix}quota:")
+
     async def flush(self) -> None:
         """Save what has changed; while Redis is away, nothing."""
         async with self._writing:
@@ -182,9 +187,13 @@ class RedisStore(MemoryStore):
                 await asyncio.sleep(TICK_S)
                 await self.flush()
         finally:
-            with contextlib.suppress(RedisError, OSError):  # a cancel stays one, whatever becomes of this
-                async with asyncio.timeout(CALL_S):
-                    await self._redis.aclose()
+            await self.close()
+
+    async def close(self) -> None:
+        """Let go of Redis."""
+        with contextlib.suppress(RedisError, OSError):  # a cancel stays one, whatever becomes of this
+            async with asyncio.timeout(CALL_S):
+                await self._redis.aclose()
 
     async def _write(self) -> None:
         now = self._now()

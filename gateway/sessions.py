@@ -16,13 +16,24 @@ from typing import Any
 from gateway import profile
 from gateway.admission import Admission
 from gateway.auth import FULL_RIGHTS, Rights
-from gateway.errors import BeyondShare, Drained, Overloaded, ResumeDenied, SlowReader, StrettoError, Superseded, UnknownPersona
+from gateway.errors import (
+    BeyondShare,
+    Drained,
+    Overloaded,
+    ResumeDenied,
+    SlowReader,
+    StrettoError,
+    Superseded,
+    TooManySessions,
+    UnknownPersona,
+)
 from gateway.events import Limits, Resume, SessionReady, StartSession, VoiceInfo
 from gateway.fair_share import is_fair
 from gateway.session import Attachment, SavedSession, Session
 from gateway.session.granting import grant
 from gateway.session.saving import follows, restored
 from gateway.session_store import Entry, MemoryStore, SessionStore, binding_of, new_token
+from gateway.settling import Settling
 from gateway.turn import Parts
 
 Opened = tuple[Session, Attachment, SessionReady]
@@ -50,8 +61,16 @@ class Crashed(StrettoError):
 class Sessions:
     """Use `run` as the task that owns all sessions; `open`, `resume` and `lose` are called by connections."""
 
-    def __init__(self, parts: Parts, admission: Admission, store: SessionStore | None = None, holder: Holder | None = None) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        admission: Admission,
+        store: SessionStore | None = None,
+        holder: Holder | None = None,
+        settling: Settling | None = None,
+    ) -> None:
         self._parts = parts
+        self._settling = settling or Settling(parts.quota, None, parts.metrics.process.quota_alone, parts.now)
         self._holder = holder
         self.admission = admission
         self._store = store or MemoryStore()
@@ -75,6 +94,7 @@ class Sessions:
         """Own the sessions until `stop`."""
         async with asyncio.TaskGroup() as keeping:
             saving = keeping.create_task(self._store.run(self._taken_over), name="session store")
+            settling = keeping.create_task(self._settling.run(), name="settling")
             async with asyncio.TaskGroup() as tasks:
                 self._tasks = tasks
                 self.started.set()
@@ -82,6 +102,8 @@ class Sessions:
                 for entry in self._store.entries():
                     self._end(entry, is_kept=True)
             await self._store.flush()
+            settling.cancel()
+            await self._settling.settle()  # the last turns count, too
             saving.cancel()
 
     def stop(self) -> None:
@@ -100,10 +122,13 @@ class Sessions:
             return found
         self._take_place(rights.account)
         parts = self._parts
-        account = parts.quota.of(rights.account)
-        if (refusal := account.session_refusal()) is not None:
-            parts.metrics.process.quota_refused.labels(account.name, refusal.limit).inc()
-            raise refusal
+        try:
+            await self._settling.enter(rights.account)
+        except TooManySessions as refusal:
+            parts.metrics.process.quota_refused.labels(rights.account, refusal.limit).inc()
+            raise
+        if self.admission.is_draining:  # it began while the book was asked
+            raise Drained("The server stops.")
         wish = self.wished(start, rights)
         session = Session(f"sess_{secrets.token_hex(8)}", wish, start, self._parts)
         entry = Entry(session)

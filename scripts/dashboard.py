@@ -153,6 +153,7 @@ TALK = (
         (
             per_second("stretto_admission_refused_total", "reason", "{{reason}}"),
             per_second("stretto_quota_refused_total", "key, limit", "key {{key}}: {{limit}}"),
+            Query(f"sum by (instance) (stretto_quota_alone{{{OWN}}})", "counts keys alone: {{instance}}"),
         ),
         "Callers turned away, and turns and sessions beyond what their key may use.",
     ),

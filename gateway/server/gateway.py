@@ -28,6 +28,7 @@ from gateway.quota import LIMITS, Quota
 from gateway.server.doors import Doors
 from gateway.server.guard import Guard
 from gateway.sessions import Sessions
+from gateway.settling import Book, Settling
 from gateway.shedding import Pressure
 from gateway.speech.markup import rules_from
 from gateway.tickets import MemoryKeeper, TicketKeeper
@@ -57,7 +58,7 @@ class Gateway:
         self.metrics.process.max_sessions.set(settings.session.max_sessions / n_workers)
         self.admission = Admission(settings.session.max_sessions, None if row is None else row.places)
         self.encoding = EncodingRoom()
-        quota = Quota(settings.keys)
+        quota = Quota(settings.keys, is_shared=row is not None or bool(settings.session.store_url))
         has_opus = engines.ears is not None and "opus" in self.encoding.rates()
         self.decoding = DecodingRoom() if has_opus else None
         self.watching = Watching(settings, self.metrics, time.monotonic)
@@ -81,9 +82,9 @@ class Gateway:
         if isinstance(voices, Observable):
             voices.observe(VoiceWatch(engines.voices, self.metrics))
         store = _shared_store(self.parts)
-        self.sessions = Sessions(self.parts, self.admission, store, None if row is None else row.siblings.holder)
-        keeper = _keeper(store, row)
-        doors = Doors(self.parts, engines, self.sessions, keeper, row, self.watching.captures)
+        settling = Settling(quota, _book(store, row), self.metrics.process.quota_alone, self.parts.now)
+        self.sessions = Sessions(self.parts, self.admission, store, None if row is None else row.siblings.holder, settling)
+        doors = Doors(self.parts, engines, self.sessions, _keeper(store, row), row, self.watching.captures)
         quota.know(rights.account for rights in doors.entry.access.key_rights)
         self.admission.is_shared = row is not None or bool(settings.session.store_url)
         self.metrics_door = doors.metrics_door
@@ -155,6 +156,13 @@ def _keeper(store: RedisStore | None, row: Row | None) -> TicketKeeper | None:
     if store is not None:
         return store.tickets(MemoryKeeper(time.monotonic))
     return None if row is None else row.tickets
+
+
+def _book(store: RedisStore | None, row: Row | None) -> Book | None:
+    """Where what keys use is counted: with whom everything else is shared."""
+    if store is not None:
+        return store.book()
+    return None if row is None else row.book
 
 
 def _shared_store(parts: Parts) -> RedisStore | None:

@@ -107,15 +107,23 @@ class Line:
         self._writer.close()
 
 
+async def dialed(path: Path) -> Line:
+    """A line to whoever answers at `path`; the caller closes it. Raises `Broken`."""
+    try:
+        reader, writer = await asyncio.open_unix_connection(path)
+    except OSError as error:
+        raise Broken("nobody answers there") from error
+    return Line(reader, writer)
+
+
 @asynccontextmanager
 async def called(path: Path, within_s: float) -> AsyncIterator[Line]:
     """A line to the worker at `path`. Raises `Broken`."""
     try:
         async with asyncio.timeout(within_s):
-            reader, writer = await asyncio.open_unix_connection(path)
-    except (OSError, TimeoutError) as error:
+            line = await dialed(path)
+    except TimeoutError as error:
         raise Broken("no worker answers there") from error
-    line = Line(reader, writer)
     try:
         yield line
     finally:

@@ -1,4 +1,4 @@
-"""The process above the workers: holds the port, starts them, starts a dead one again, and passes the signal to stop on to all."""
+"""The process above the workers: holds the port and the book of the keys, starts workers, starts a dead one again, stops all of them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from gateway.workers.book import BookKeeper
 from gateway.workers.places import SharedPlaces, lay_out
 from gateway.workers.worker import Worker
 
@@ -50,10 +51,13 @@ async def supervise(plan: Plan, on_ready: Callable[[], None]) -> int:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _pass_on, children, stopping)
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for child in children:
-                    tasks.create_task(child.run(stopping), name=f"worker {child.number}")
-                tasks.create_task(_announce(children, stopping, on_ready), name="readiness")
+            async with asyncio.TaskGroup() as keeping:
+                book = keeping.create_task(BookKeeper(loop.time).run(Worker(number=0, count=plan.count, folder=folder).book), name="book")
+                async with asyncio.TaskGroup() as tasks:
+                    for child in children:
+                        tasks.create_task(child.run(stopping), name=f"worker {child.number}")
+                    tasks.create_task(_announce(children, stopping, on_ready), name="readiness")
+                book.cancel()
         except BaseExceptionGroup as group:
             if (failed := group.subgroup(Failed)) is None:
                 raise

@@ -11,6 +11,7 @@ from msgspec import structs
 
 from gateway.config import Settings
 from gateway.tickets import MemoryKeeper
+from gateway.workers.book import ParentBook
 from gateway.workers.line import Page
 from gateway.workers.page import merged
 from gateway.workers.places import SharedPlaces
@@ -22,7 +23,7 @@ LOOK_S = 1.0  # after the parent
 
 
 class Row:
-    """`places` for the admission, `tickets` for the doors, `siblings` for whoever looks for a session."""
+    """`places` for the admission, `tickets` for the doors, `book` for the keys, `siblings` for whoever looks for a session."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
@@ -30,6 +31,7 @@ class Row:
         self.siblings = Siblings(worker)
         self.own_tickets = MemoryKeeper(time.monotonic)
         self.tickets = SharedKeeper(self.own_tickets, self.siblings)
+        self.book = ParentBook(worker.book, time.monotonic)
 
     def share_of(self, settings: Settings) -> Settings:
         """What one worker allows an address, so that all of them together allow what the settings say."""

@@ -19,6 +19,11 @@ class Worker(Struct, frozen=True, kw_only=True):
         return self.folder / f"{number}.sock"
 
     @property
+    def book(self) -> Path:
+        """Where the parent answers for the keys."""
+        return self.folder / "book.sock"
+
+    @property
     def places(self) -> Path:
         """The file of shared counts."""
         return self.folder / "places"

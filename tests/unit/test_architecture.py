@@ -40,6 +40,7 @@ RULES = (
     "gateway.auth",
     "gateway.tickets",
     "gateway.quota",
+    "gateway.ledger",
     "gateway.fair_share",
     "gateway.shedding",
     "gateway.addresses",
@@ -53,6 +54,7 @@ TASKS = (
     "gateway.sessions",
     "gateway.session_store",
     "gateway.redis_store",
+    "gateway.settling",
     "gateway.turn",
     "gateway.outbox",
     "gateway.listener",
@@ -93,6 +95,7 @@ ROOMS: dict[str, Room] = {
     "gateway.tickets": Room(1, ("gateway.auth",)),  # a ticket's rights are a key's, narrowed
     "gateway.voice_choice": Room(1, ("engine.api",)),  # which voice speaks a segment of another language
     "gateway.quota": Room(1),  # what each key has used, and what it may
+    "gateway.ledger": Room(1, ("gateway.quota",)),  # what all processes that share the keys have used
     # wishes against what there is
     "gateway.profile": Room(1, ("engine.api", "gateway.auth", "gateway.endpointing", "gateway.speech", "gateway.voice_choice")),
     "gateway.metrics": Room(2),
@@ -109,9 +112,13 @@ ROOMS: dict[str, Room] = {
     # owns the sessions' tasks, so that one that crashes ends alone
     "gateway.session_store": Room(2, ("gateway.session", "gateway.auth")),
     "gateway.redis_store": Room(
-        2, ("gateway.session", "gateway.session_store", "gateway.tickets", "gateway.metrics")
+        2, ("gateway.session", "gateway.session_store", "gateway.tickets", "gateway.redis_book", "gateway.metrics")
     ),  # the store that gateways share
-    "gateway.sessions": Room(2, (*RULES, "gateway.profile", "gateway.session", "gateway.session_store", "gateway.turn", "gateway.metrics")),
+    "gateway.redis_book": Room(2, ("gateway.quota", "gateway.redis_store")),  # and their book, over the store's connections
+    "gateway.settling": Room(2, ("gateway.quota",)),  # keeps a process's accounts and the book in step
+    "gateway.sessions": Room(
+        2, (*RULES, "gateway.profile", "gateway.session", "gateway.session_store", "gateway.settling", "gateway.turn", "gateway.metrics")
+    ),
     "gateway.session": Room(
         2,
         (

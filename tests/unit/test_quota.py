@@ -88,9 +88,9 @@ def test_what_is_used_up_comes_back_with_time(limits: dict[str, int], spent: tup
 def test_conversations_at_once_are_bounded() -> None:
     account = bounded(sessions=2)
     account.n_sessions = 1
-    assert account.session_refusal() is None
+    assert account.session_refusal(0.0) is None
     account.n_sessions = 2
-    refusal = account.session_refusal()
+    refusal = account.session_refusal(0.0)
     assert isinstance(refusal, TooManySessions)
     assert refusal.close == 1013
 
@@ -101,7 +101,7 @@ def test_a_key_without_limits_is_counted_and_never_refused() -> None:
         account.begin_turn(0.0)
     account.spend(10**9, 10**9, 0.0)
     account.n_sessions = 10**6
-    assert (account.turn_refusal(0.0), account.session_refusal()) == (None, None)
+    assert (account.turn_refusal(0.0), account.session_refusal(0.0)) == (None, None)
     assert account.turns.used(MINUTE_S / 2) == 10_000
 
 
