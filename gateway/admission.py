@@ -166,23 +166,39 @@ class Guesses:
         rate.take(now / 60)
 
 
-class Crowd:
-    """Sockets that each address holds open."""
+class Elsewhere(Protocol):
+    """What each address holds in the other processes of this house."""
 
-    def __init__(self, at_most: int) -> None:
+    def tell(self, address: str, change: int) -> None:
+        """It holds so many more here, or less."""
+
+    def others(self, address: str) -> int:
+        """So many in all others."""
+
+
+class Crowd:
+    """Sockets that each address holds open; `elsewhere` None: there are no other processes."""
+
+    def __init__(self, at_most: int, elsewhere: Elsewhere | None = None) -> None:
         self._at_most = at_most
+        self._elsewhere = elsewhere
         self._open: Counter[str] = Counter()
 
     def enter(self, address: str) -> bool:
         """Whether it may hold one more; it then does."""
-        if self._open[address] >= self._at_most:
+        n_others = 0 if self._elsewhere is None else self._elsewhere.others(address)
+        if self._open[address] + n_others >= self._at_most:
             return False
         self._open[address] += 1
+        if self._elsewhere is not None:
+            self._elsewhere.tell(address, 1)
         return True
 
     def leave(self, address: str) -> None:
         """One is closed."""
         self._open[address] -= 1
+        if self._elsewhere is not None:
+            self._elsewhere.tell(address, -1)
         if self._open[address] <= 0:
             del self._open[address]
 

@@ -23,7 +23,7 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 
 from gateway import addresses
-from gateway.admission import Crowd, Rate
+from gateway.admission import Crowd, Elsewhere, Rate
 from gateway.config import Settings
 from gateway.errors import CLOSE_POLICY
 
@@ -47,8 +47,8 @@ _TCP_NOTSENT_LOWAT = getattr(socket, "TCP_NOTSENT_LOWAT", 25)
 class Sockets:
     """Who holds sockets open, before anything is read from them. Our own proxies may hold any number: their clients are counted later."""
 
-    def __init__(self, at_most: int, proxies: addresses.Networks) -> None:
-        self._crowd = Crowd(at_most)
+    def __init__(self, at_most: int, proxies: addresses.Networks, elsewhere: Elsewhere | None = None) -> None:
+        self._crowd = Crowd(at_most, elsewhere)
         self._proxies = proxies
         self._of: dict[asyncio.BaseTransport, str] = {}
 
@@ -268,10 +268,10 @@ def _cannot_listen(host: str, port: int, setting: str, error: OSError) -> Cannot
     return CannotListen(f"cannot listen on {host}:{port}: {error.strerror}; {advice}")
 
 
-def server(app: Any, settings: Settings, tls: ssl.SSLContext | None) -> DrainedServer:
-    """uvicorn as the gateway needs it (Any: an ASGI application)."""
+def server(app: Any, settings: Settings, tls: ssl.SSLContext | None, elsewhere: Elsewhere | None = None) -> DrainedServer:
+    """uvicorn as the gateway needs it (Any: an ASGI application). `elsewhere`: sockets of other processes behind the same port."""
     bounds = {REALTIME_PATH: settings.realtime.message_bytes}
-    sockets = Sockets(settings.server.sockets_per_address, addresses.networks(settings.server.trusted_proxies))
+    sockets = Sockets(settings.server.sockets_per_address, addresses.networks(settings.server.trusted_proxies), elsewhere)
     config = Config(
         app,
         ws=type("BoundedWebSocket", (PromptWebSocket,), {"message_bytes": bounds, "sockets": sockets}),

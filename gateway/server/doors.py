@@ -56,7 +56,7 @@ class Doors:
         self.sessions = sessions
         self.captures = captures
         self.admission = sessions.admission
-        self.entry = Entry(self.settings, self.metrics, keeper)
+        self.entry = Entry(self.settings, self.metrics, keeper, None if row is None else row.crowds.of("client"))
         self.metrics_door = metrics_door.MetricsDoor(self.settings, self.entry, self.metrics, row)
 
     def routes(self) -> list[BaseRoute]:

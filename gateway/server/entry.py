@@ -13,7 +13,7 @@ from msgspec import structs
 from starlette.requests import HTTPConnection
 
 from gateway import addresses, auth
-from gateway.admission import Crowd, Guesses, Knocks
+from gateway.admission import Crowd, Elsewhere, Guesses, Knocks
 from gateway.codecs import native
 from gateway.config import Settings
 from gateway.errors import RateLimited, WrongKey
@@ -26,7 +26,9 @@ log = logging.getLogger("stretto.entry")
 class Entry:
     """Asked by every door before anything else."""
 
-    def __init__(self, settings: Settings, metrics: Metrics, keeper: TicketKeeper | None = None) -> None:
+    def __init__(
+        self, settings: Settings, metrics: Metrics, keeper: TicketKeeper | None = None, elsewhere: Elsewhere | None = None
+    ) -> None:
         server = settings.server
         self.access = auth.access(server.keys, server.origins, server.hosts, settings.keys)
         self.tickets = Tickets(MemoryKeeper(time.monotonic) if keeper is None else keeper, time.time, lambda: secrets.token_urlsafe(24))
@@ -36,7 +38,7 @@ class Entry:
         self._knocks = Knocks(server.handshakes_per_s)
         self._guesses = Guesses(server.failed_keys_per_min)
         self._has_warned = False
-        self._crowd = Crowd(server.sockets_per_address)
+        self._crowd = Crowd(server.sockets_per_address, elsewhere)
 
     async def recognise(self, knock: HTTPConnection, prefix: str) -> Grant:
         """What whoever knocks may do, by key or by ticket; a ticket stays unused until `spend`. `prefix`: of a key in a subprotocol.

@@ -41,9 +41,10 @@ async def serve(
         else:
             settings = row.share_of(settings)
         gateway = Gateway(settings, engines, row=row)
-        servers = [transport.server(gateway.app, settings, tls)]
+        sockets, scrapes = (None if row is None else row.crowds.of(kind) for kind in ("socket", "scrape"))
+        servers = [transport.server(gateway.app, settings, tls, sockets)]
         if own_port:
-            servers.append(transport.server(gateway.metrics_door.app, settings, None))
+            servers.append(transport.server(gateway.metrics_door.app, settings, None, scrapes))
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -13,8 +13,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from gateway.workers import crowds, places
 from gateway.workers.book import BookKeeper
-from gateway.workers.places import SharedPlaces, lay_out
+from gateway.workers.crowds import SharedCrowds
+from gateway.workers.places import SharedPlaces
 from gateway.workers.worker import Worker
 
 LOOK_S = 0.05
@@ -44,7 +46,8 @@ async def supervise(plan: Plan, on_ready: Callable[[], None]) -> int:
     """Run the workers until SIGTERM or SIGINT, which all of them get, the second one too; the exit status."""
     with tempfile.TemporaryDirectory(prefix="stretto-") as name:  # readable by this user alone
         folder = Path(name)
-        lay_out(folder / "places", plan.count)
+        places.lay_out(folder / "places", plan.count)
+        crowds.lay_out(folder / "crowds", plan.count)
         children = [_Child(plan, Worker(number=number, count=plan.count, folder=folder)) for number in range(plan.count)]
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -89,6 +92,7 @@ class _Child:
         self._command = [*plan.command, "--worker", f"{worker.number}/{worker.count}", "--row", str(worker.folder)]
         self._environment = {**os.environ, **plan.environment}
         self._places = SharedPlaces(worker.places, worker.number, worker.count)
+        self._crowds = SharedCrowds(worker.crowds, worker.number, worker.count)
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -133,4 +137,5 @@ class _Child:
         was_ready = self.is_ready
         self._worker.socket(self.number).unlink(missing_ok=True)
         self._places.clear()
+        self._crowds.clear()
         return was_ready

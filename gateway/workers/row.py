@@ -12,6 +12,7 @@ from msgspec import structs
 from gateway.config import Settings
 from gateway.tickets import MemoryKeeper
 from gateway.workers.book import ParentBook
+from gateway.workers.crowds import SharedCrowds
 from gateway.workers.line import Page
 from gateway.workers.page import merged
 from gateway.workers.places import SharedPlaces
@@ -23,11 +24,12 @@ LOOK_S = 1.0  # after the parent
 
 
 class Row:
-    """`places` for the admission, `tickets` for the doors, `book` for the keys, `siblings` for whoever looks for a session."""
+    """`places` for the admission, `crowds` for the listener, `tickets` for the doors, `book` for the keys; `siblings` know the rest."""
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.places = SharedPlaces(worker.places, worker.number, worker.count)
+        self.crowds = SharedCrowds(worker.crowds, worker.number, worker.count)
         self.siblings = Siblings(worker)
         self.own_tickets = MemoryKeeper(time.monotonic)
         self.tickets = SharedKeeper(self.own_tickets, self.siblings)

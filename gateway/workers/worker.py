@@ -29,6 +29,11 @@ class Worker(Struct, frozen=True, kw_only=True):
         return self.folder / "places"
 
     @property
+    def crowds(self) -> Path:
+        """The file of the addresses' sockets."""
+        return self.folder / "crowds"
+
+    @property
     def others(self) -> list[int]:
         """The numbers of all others."""
         return [number for number in range(self.count) if number != self.number]

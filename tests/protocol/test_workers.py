@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -369,3 +370,31 @@ async def test_a_carried_client_that_does_not_read_loses_its_place(talkative: Ru
         async with asyncio.timeout(PATIENCE_S):
             while sum((await metric(talkative, "stretto_connections")).values()):
                 await asyncio.sleep(0.2)
+
+
+def test_sockets_of_an_address_are_counted_over_all_workers() -> None:
+    with gateway({**QUICK, "STRETTO_SERVER__SOCKETS_PER_ADDRESS": "6"}, "--workers", "2") as row, contextlib.ExitStack() as held:
+        ends_at, n_held = time.monotonic() + PATIENCE_S, 0
+        while n_held < 6:  # in the meantime one that asked for something else may still be going
+            if stays_open(row, held):
+                n_held += 1
+            assert time.monotonic() < ends_at
+        assert [stays_open(row, held) for _ in range(16)].count(True) <= 1, "two that come at once may both find the last place"
+        held.pop_all().close()
+        while not stays_open(row, held):
+            assert time.monotonic() < ends_at
+
+
+def stays_open(running: Running, held: contextlib.ExitStack) -> bool:
+    """Open a socket and say nothing; whether it is served."""
+    client = socket.create_connection(("127.0.0.1", running.port), timeout=10)
+    client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    try:
+        is_served = client.recv(64).startswith(b"HTTP/1.1 200")
+    except ConnectionError:
+        is_served = False
+    if is_served:
+        held.callback(client.close)
+    else:
+        client.close()
+    return is_served

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine.fake import ScriptedModel, ScriptedVoice
-from gateway.admission import Admission
+from gateway.admission import Admission, Crowd
 from gateway.auth import FULL_RIGHTS
 from gateway.config import check
 from gateway.errors import Overloaded
@@ -26,7 +26,8 @@ from gateway.sessions import Sessions
 from gateway.speech.markup import DEFAULT
 from gateway.tickets import MemoryKeeper
 from gateway.turn import Parts
-from gateway.workers import Desk, Row, Worker
+from gateway.workers import Desk, Row, Worker, crowds
+from gateway.workers.crowds import SharedCrowds
 from gateway.workers.desk import QUESTION_S
 from gateway.workers.line import Broken, Page, called
 from gateway.workers.page import merged
@@ -104,6 +105,7 @@ def test_a_place_that_another_worker_has_given_away_is_taken(tmp_path: Path) -> 
 
 def test_addresses_may_do_together_what_the_settings_allow_them(tmp_path: Path) -> None:
     lay_out(tmp_path / "places", 4)
+    crowds.lay_out(tmp_path / "crowds", 4)
     row = Row(Worker(number=0, count=4, folder=tmp_path))
     server = row.share_of(check({"server": {"handshakes_per_s": 100, "failed_keys_per_min": 60}})).server
     assert (server.handshakes_per_s, server.failed_keys_per_min) == (25, 15)
@@ -112,6 +114,7 @@ def test_addresses_may_do_together_what_the_settings_allow_them(tmp_path: Path) 
 
 async def test_a_worker_that_hangs_is_passed_over_whatever_it_is_asked(tmp_path: Path) -> None:
     lay_out(tmp_path / "places", 2)
+    crowds.lay_out(tmp_path / "crowds", 2)
     row = Row(Worker(number=0, count=2, folder=tmp_path))
     start = StartSession(instructions="x" * 500_000, resume=Resume(session_id="sess_1", token="t", last_seq=0))  # more than a socket holds
     with socket.socket(socket.AF_UNIX) as hung:
@@ -170,6 +173,7 @@ def test_a_client_and_its_worker_may_go_at_the_same_moment(run: Callable[[Any], 
             asyncio.get_running_loop().call_later(0.1, client.hung_up.set)
 
         lay_out(folder / "places", 2)
+        crowds.lay_out(folder / "crowds", 2)
         row = Row(Worker(number=0, count=2, folder=folder))
         async with await asyncio.start_unix_server(hang_up, row.worker.socket(1)), asyncio.timeout(20):
             start = StartSession(resume=Resume(session_id="sess_1", token="t", last_seq=0))
@@ -219,3 +223,35 @@ def idle_desk(page: bytes = b"") -> Desk:
     loop = asyncio.get_running_loop()
     parts = Parts(model=ScriptedModel(), voices=ScriptedVoice(), metrics=metrics, settings=settings, rules=DEFAULT, now=loop.time)
     return Desk(parts, Sessions(parts, Admission(1)), MemoryKeeper(loop.time), own_page)
+
+
+def test_workers_see_how_many_sockets_an_address_holds_and_the_dead_hold_none(tmp_path: Path) -> None:
+    crowds.lay_out(tmp_path / "crowds", 3)
+    rows = [SharedCrowds(tmp_path / "crowds", number, 3) for number in range(3)]
+    one, two, three = (Crowd(5, row.of("socket")) for row in rows)
+    assert [crowd.enter("10.0.0.1") for crowd in (one, two, three, one, two, three, one)] == [True] * 5 + [False] * 2
+    assert all(crowd.enter("10.0.0.2") for crowd in (one, two, three)), "another address does not notice"
+    assert Crowd(1, rows[0].of("client")).enter("10.0.0.1"), "nor does another kind of socket"
+    two.leave("10.0.0.1")
+    assert [three.enter("10.0.0.1"), one.enter("10.0.0.1")] == [True, False]
+    rows[1].clear()
+    assert [one.enter("10.0.0.1"), one.enter("10.0.0.1")] == [True, False]
+    assert [rows[0].others(f"socket {address}") for address in ("10.0.0.1", "10.0.0.2")] == [2, 1]
+    for row in rows:
+        row.close()
+
+
+def test_an_address_is_never_counted_too_little_and_hardly_too_much_among_thousands(tmp_path: Path) -> None:
+    crowds.lay_out(tmp_path / "crowds", 2)
+    one, two = (SharedCrowds(tmp_path / "crowds", number, 2) for number in range(2))
+    held = {f"2001:db8:{number:x}::/64": 1 + number % 3 for number in range(3000)}
+    for address, count in held.items():
+        one.tell(address, count)
+    counted = {address: two.others(address) for address in held}
+    assert all(counted[address] >= count for address, count in held.items())
+    assert sum(counted[address] > count for address, count in held.items()) < 60
+    for address, count in held.items():
+        one.tell(address, -count)
+    assert not any(two.others(address) for address in held)
+    one.close()
+    two.close()
