@@ -86,21 +86,14 @@ async def strike(crowd: Crowd, fault: Fault, metrics_url: str) -> Row:
         await fault.end()
     ended_s, wrong = crowd.now(), fault.holds()
     concerned = [person for person in crowd.people if fault.concerns(person)]
-    hurt = (
-        concerned
-        if not fault.is_told
-        else [p for p in concerned if any(s.who == p.number for s in crowd.seen(from_s, ended_s, "told", "lost"))]
-    )
+    await crowd.all_have(crowd.people, "ended", from_s, PATIENCE_S)  # what was said meanwhile is judged when it is over
+    told = [s for s in crowd.seen(from_s, crowd.now(), "told", "lost") if any(s.who == person.number for person in concerned)]
+    hurt = [person for person in concerned if not fault.is_told or any(s.who == person.number for s in told)]
     asked_s = ended_s if fault.is_told else from_s
     is_well = await crowd.all_have(hurt, "answered", asked_s, PATIENCE_S) is not None
-    until_s = crowd.now()
-    well_s = min(
-        (s.at_s for s in crowd.seen(from_s, until_s, "answered") if s.asked_s >= asked_s and fault.concerns(crowd.people[s.who])),
-        default=ended_s,
-    )
-    await crowd.all_have(crowd.people, "ended", from_s, PATIENCE_S)  # what was said meanwhile is judged when it is over
+    answers = [s for s in crowd.seen(from_s, crowd.now(), "answered") if s.asked_s >= asked_s and fault.concerns(crowd.people[s.who])]
+    well_s = min((s.at_s for s in answers), default=ended_s)
     after = await counted(metrics_url, fault.metric)
-    told = [s for s in crowd.seen(from_s, until_s, "told", "lost") if any(s.who == person.number for person in concerned)]
     waits = [max(0.0, 1000 * (s.at_s - max(from_s, s.since_s) - fault.deadline_s)) for s in told]
     disturbed = [person for person in crowd.people if is_disturbed(person, fault, from_s, crowd.now())]
     return Row(

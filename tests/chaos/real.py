@@ -23,7 +23,7 @@ VLLM = Path(".venv-vllm/bin/python")
 THINK: Pause = (20.0, 40.0)
 N_SPEAKERS = 4
 QUIET_S = 30.0  # without a fault, to see that the cores carry them
-STALLED_S = 8.0  # the gateway's own deadline for text; a crowded core needs a second
+STALLED_S = 7.0  # the gateway's own deadline for text; a crowded core needs a second
 FINAL_S = 8.0  # and for the text of what was said
 SILENT_S = 12.0  # a worker that leaves heartbeats unanswered is ended by then: `silence_s` of 10 and two heartbeats
 VOICE_SILENT_S = 7.0  # of a voice: 5 and two
@@ -143,7 +143,7 @@ def llama(running: Running) -> list[Fault]:
     return [
         Fault(name="llama.cpp killed", begin=keep_down(running.process.pid, name), concerns=ASK_MODEL, metric=errors),
         stopped(running, name, "llama.cpp stopped for 3 s", 3, is_spared=True, concerns=nobody, metric=""),
-        stopped(running, name, "llama.cpp stopped for 9.5 s", 9.5, is_spared=True, concerns=ASK_MODEL, metric=errors, deadline_s=STALLED_S),
+        stopped(running, name, "llama.cpp stopped for 10 s", 10, is_spared=True, concerns=ASK_MODEL, metric=errors, deadline_s=STALLED_S),
         stopped(
             running,
             name,
@@ -191,6 +191,7 @@ def whisper(running: Running) -> list[Fault]:
             concerns=of("speaker"),
             metric=outages,
             is_told=False,
+            deadline_s=FINAL_S,
         ),
         stopped(
             running,
@@ -211,9 +212,7 @@ def engine_core(running: Running) -> list[Fault]:
     outages = 'stretto_engine_outages_total{engine="llm"}'
     return [
         Fault(name="EngineCore killed", begin=kill(running.process.pid, name), concerns=ASK_MODEL, metric=errors),
-        stopped(
-            running, name, "EngineCore stopped for 9.5 s", 9.5, is_spared=True, concerns=ASK_MODEL, metric=errors, deadline_s=STALLED_S
-        ),
+        stopped(running, name, "EngineCore stopped for 10 s", 10, is_spared=True, concerns=ASK_MODEL, metric=errors, deadline_s=STALLED_S),
         stopped(
             running,
             name,
