@@ -30,7 +30,7 @@ VOICE_SILENT_S = 7.0  # of a voice: 5 and two
 CORE_HUNG_S = 18.0  # of vLLM: a canary after 5, unanswered for 8, and its end
 SMALL = {
     "STRETTO_TURN__MAX_TOKENS": "16",
-    "STRETTO_SESSION__CONTEXT_TOKENS": "400",  # two cores read 300 tokens a second; people talk for a quarter of an hour
+    "STRETTO_SESSION__CONTEXT_TOKENS": "200",  # a core reads 200 to 300 tokens a second, and after a kill none is kept
     "STRETTO_TURN__FIRST_DELTA_S": f"{STALLED_S}",
     "STRETTO_TURN__NEXT_DELTA_S": f"{STALLED_S}",
     "STRETTO_TURN__FIRST_CHUNK_S": "20",
