@@ -37,7 +37,7 @@ class WorkerSpec(Struct, frozen=True, kw_only=True):
     """A stage and its deadlines. `factory` is "module:callable" and gets `setup` (anything msgpack holds) in the child.
 
     `capacity`: open requests, waiting ones included. `stall_s`: how long a begun request may show no progress, and how
-    long a cancelled one may take to leave. `silence_s`: how long the process may leave a heartbeat unanswered.
+    long a begun one may take to leave when it is cancelled. `silence_s`: how long the process may leave a heartbeat unanswered.
     """
 
     name: str
@@ -180,7 +180,8 @@ class Worker:
             del self._by_id[request.request_id]
         if request.number in self._open and not request.left:
             request.left = True
-            request.progress_s = asyncio.get_running_loop().time()
+            if request.progress_s is not None:  # one that waits in the child's queue leaves at its turn, however late that comes
+                request.progress_s = asyncio.get_running_loop().time()
             if self._process is not None:
                 self._process.send(Kind.CANCEL, request.number)
 
@@ -210,7 +211,7 @@ class Worker:
             self._ready.set_result(description)
 
     def _on_request(self, request: _Request, kind: Kind, body: Any) -> None:  # Any: the stage's own message
-        if not request.left:  # a cancelled request may be as busy as it likes, but not for ever
+        if not request.left or request.progress_s is None:  # a cancelled request may be as busy as it likes, but not for ever
             request.progress_s = self._heard_s
         if kind is Kind.MESSAGE and not request.ended:
             request.messages.append(body)

@@ -187,6 +187,19 @@ async def test_a_waiting_request_is_not_stalled_by_the_one_before_it() -> None:
     pytest.fail(f"stalled each time: {both}")
 
 
+async def test_a_request_cancelled_in_the_queue_may_wait_there_for_its_turn_to_leave() -> None:
+    for _ in range(TRIES):
+        async with running("Turns", stall_s=0.4, heartbeat_s=0.05) as worker:
+            long = asyncio.ensure_future(collect(worker.stream("long", 1.5)))
+            waits = asyncio.ensure_future(collect(worker.stream("waits", 0.1, priority=1)))
+            await asyncio.sleep(0)
+            worker.cancel("waits")
+            said = list(await asyncio.gather(long, waits, return_exceptions=True))
+            if said == [["said"], []] and worker.restarts == 0:
+                return
+    pytest.fail(f"stalled each time: {said}")
+
+
 async def test_a_stage_that_holds_the_interpreter_is_found_by_its_heartbeat() -> None:
     async with running(silence_s=0.5, heartbeat_s=0.1, stall_s=600) as worker:
         with pytest.raises(EngineNotReady):
