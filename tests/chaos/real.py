@@ -46,6 +46,7 @@ WITH_VLLM = SMALL | {
     "STRETTO_TTS__ENGINES": '["piper"]',
     "STRETTO_ASR__ENGINE": "off",
 }
+TELLING = ("worker restarts", "vllm went down")  # lines of the log that say why an engine went
 
 
 async def nothing() -> None:
@@ -101,7 +102,11 @@ async def play(found: Found, people: Crowd, running: Running, faults: Sequence[F
     first = f"{waits[len(waits) // 2]:.1f} s (p50), {waits[-1]:.1f} s (the slowest)"
     found.say(f"  in {QUIET_S:g} s {len(waits)} written turns, first words after {first}; {n_cores:.2f} cores used")
     for fault in faults:
+        n_wrong, n_lines = len(found.wrong), len(running.lines)
         await found.play(people, fault, f"{running.http_url}/metrics")
+        if len(found.wrong) > n_wrong:
+            for line in [line for line in running.lines[n_lines:] if any(word in line for word in TELLING)][:5]:
+                found.say(f"  log: {line.strip()}")
 
 
 def speakers(running: Running, first: int) -> list[Person]:
