@@ -14,6 +14,11 @@ from pathlib import Path
 
 from tests.session.virtual_loop import WatchedLoop
 
+BUSY = {  # limits that a busy machine would run into by itself
+    "STRETTO_SHEDDING__LAG_MS": "0",
+    "STRETTO_SESSION__HANDSHAKE_S": "60",
+    "STRETTO_SERVER__REQUEST_S": "60",
+}
 READY_S = 90.0  # two busy cores; it is a second on a quiet machine
 STOP_S = 60.0  # a drain has its own, shorter bound
 
@@ -63,7 +68,7 @@ def gateway(
     `module`: another program than the gateway's own command, without arguments; `takes_orders`: by its standard input.
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STRETTO_") or name == "STRETTO_CACHE_DIR"}
-    environment |= {"PYTHONUNBUFFERED": "1", "STRETTO_SHEDDING__LAG_MS": "0", **(settings or {})}  # a busy machine refuses no test
+    environment |= {"PYTHONUNBUFFERED": "1", **BUSY, **(settings or {})}
     engines = [] if "STRETTO_LLM__ENGINE" in environment else ["--engines", "fake"]
     command = [python, "-m", module, *(["serve", "--port", "0", *engines, *arguments] if module == "gateway" else [])]
     root = Path(__file__).parents[1]

@@ -13,7 +13,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue
 
 from tests.doubles.answering_http import QuietHandler, answering
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Collector:

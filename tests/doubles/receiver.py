@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.doubles.answering_http import QuietHandler, answering
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 Json = dict[str, Any]  # Any: JSON
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tests.ops.tools import program
 
-READY_S = 20.0
+READY_S = 60.0
 
 
 class RedisServer:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed
+from websockets.asyncio.client import ClientConnection
+from websockets.asyncio.client import connect as websockets_connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from gateway.codecs.native import SUBPROTOCOL
 
+OPEN_S = 60.0  # two busy cores; websockets gives up after ten
+connect = partial(websockets_connect, open_timeout=OPEN_S)
 Frame = dict[str, Any]  # Any: whatever the gateway sent
 
 
@@ -70,3 +75,14 @@ async def peer(
             await made.send(type="session.start", **start)
             await made.until("session.ready")
         yield made
+
+
+async def let_in(url: str, **options: Any) -> None:  # Any: as above
+    """Come in and go, as soon as there is a place: the gateway hears of those who leave in its own time."""
+    async with asyncio.timeout(OPEN_S):
+        while True:
+            try:
+                async with peer(url, start={}, **options):
+                    return
+            except InvalidStatus:
+                await asyncio.sleep(0.05)
