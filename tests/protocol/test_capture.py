@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 
+from gateway import capture
 from gateway.auth import Rights
 from gateway.capture import FORMAT, Captures, is_wanted
 from gateway.config import CaptureSettings, ConfigError, check
@@ -28,6 +29,12 @@ READY = SessionReady(
     audio_out=AudioOut(), voices=(),
 )  # fmt: skip
 Lines = list[Any]  # Any: JSON
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three seconds are much for what is left, and a busy machine may need more."""
+    monkeypatch.setattr(capture, "CLOSE_S", 60.0)
 
 
 def captures(folder: Path, **settings: Any) -> Captures:  # Any: of each setting's own type

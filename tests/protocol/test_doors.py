@@ -7,24 +7,25 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from gateway.codecs.native import SUBPROTOCOL, decode_server
 from gateway.events import ErrorRaised
-from tests.protocol.peer import peer
+from tests.protocol.peer import connect, let_in, peer
 from tests.running import Running, gateway
 
 pytestmark = pytest.mark.may_block  # most start a gateway, and a busy machine takes seconds for that
-SLOW = {"STRETTO_FAKE__ITL_MS": "30", "STRETTO_FAKE__TTS_RTF": "0.1"}
+SLOW = {"STRETTO_FAKE__ITL_MS": "30", "STRETTO_FAKE__TTS_RTF": "0.1", "STRETTO_SERVER__DRAIN_S": "300"}
+N_KNOCKS = 30  # at once: a busy machine may let some of them in, in its own time
+PATIENCE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +75,7 @@ async def test_the_own_and_a_listed_page_get_in(keyed: Running) -> None:
 
 def test_a_foreign_host_is_rebinding(keyed: Running) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(urllib.request.Request(f"{keyed.http_url}/", headers={"Host": "evil.example"}), timeout=10)
+        urllib.request.urlopen(urllib.request.Request(f"{keyed.http_url}/", headers={"Host": "evil.example"}), timeout=60)
     assert caught.value.code == 403
     caught.value.close()
 
@@ -87,11 +88,11 @@ async def test_no_or_only_unknown_subprotocols_are_a_bad_request(keyed: Running,
 
 def test_metrics_need_the_key_where_there_is_one(keyed: Running) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(f"{keyed.http_url}/metrics", timeout=10)
+        urllib.request.urlopen(f"{keyed.http_url}/metrics", timeout=60)
     assert caught.value.code == 401
     caught.value.close()
     request = urllib.request.Request(f"{keyed.http_url}/metrics", headers={"Authorization": "Bearer alpha"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert b"stretto_sessions" in answer.read()
 
 
@@ -103,16 +104,20 @@ def test_no_key_shows_in_the_log(keyed: Running) -> None:
 async def test_an_address_that_knocks_too_often_is_told_to_wait(path: str) -> None:
     with gateway({"STRETTO_SERVER__HANDSHAKES_PER_S": "3"}) as running:
         offers = [SUBPROTOCOL] if path == "voice" else ["realtime"]
-        statuses, waits = [], set()
-        for _ in range(8):
+        waits = set()
+
+        async def knock() -> int:
             try:
                 async with connect(f"ws://127.0.0.1:{running.port}/v1/{path}", subprotocols=offers):  # type: ignore[arg-type]
-                    statuses.append(101)
+                    return 101
             except InvalidStatus as error:
-                statuses.append(error.response.status_code)
                 waits.add(error.response.headers["Retry-After"])
-        assert statuses[:3] == [101, 101, 101]
-        assert 429 in statuses[3:]
+                return error.response.status_code
+
+        assert [await knock() for _ in range(3)] == [101, 101, 101]
+        async with asyncio.timeout(PATIENCE_S):
+            while 429 not in await asyncio.gather(*(knock() for _ in range(N_KNOCKS))):
+                pass
         assert waits == {"1"}
 
 
@@ -135,17 +140,17 @@ async def test_the_client_too_many_is_refused_at_once_and_told_when_to_come_back
                 assert closed.value.rcvd is not None
                 assert closed.value.rcvd.code == 1013
             await one.socket.close(1000)
-            await asyncio.sleep(0.2)
-            async with peer(running.voice_url, start={}):
-                pass
+            await let_in(running.voice_url)
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
 async def test_a_drain_lets_the_turn_finish_and_closes_with_4004(loop: str) -> None:
-    with gateway(SLOW, "--loop", loop) as running:
+    held = {"STRETTO_FAKE__REPLY": "One moment, please. Here it is.", "STRETTO_SESSION__LEAD_MS": "10000"}  # sent ahead as a whole
+    with gateway(SLOW | held, "--loop", loop) as running:
         async with peer(running.voice_url, start={}) as talker, peer(running.voice_url, start={}) as idler:
             await talker.send(type="text", text="Hello?")
-            await talker.until("segment")
+            await talker.until("audio")
+            await talker.send(type="playout", turn=1, played_ms=0)  # its turn lasts until it says that it has heard all
             running.process.send_signal(signal.SIGTERM)
             assert (await talker.until("going_away"))["deadline_ms"] > 0
             assert (await idler.closed())[0] == 4004
@@ -154,10 +159,12 @@ async def test_a_drain_lets_the_turn_finish_and_closes_with_4004(loop: str) -> N
                     pass
             await talker.send(type="text", text="One more?", id="late")
             assert (await talker.until("error"))["code"] == "draining"
+            await talker.until("reply.done")
+            await talker.send(type="playout", turn=1, played_ms=60_000, final=True)
             code, frames = await talker.closed()
             assert code == 4004
             assert next(frame for frame in frames if frame["type"] == "turn.done")["status"] == "completed"
-        assert await asyncio.to_thread(running.process.wait, 20) == 0
+        assert await asyncio.to_thread(running.process.wait, PATIENCE_S) == 0
 
 
 async def test_a_second_signal_does_not_wait() -> None:
@@ -165,13 +172,11 @@ async def test_a_second_signal_does_not_wait() -> None:
         async with peer(running.voice_url, start={}) as talker:
             await talker.send(type="text", text="Hello?")
             await talker.until("turn.started")
-            started = time.monotonic()
             running.process.send_signal(signal.SIGTERM)
             await talker.until("going_away")
             running.process.send_signal(signal.SIGTERM)
             await talker.closed()
-        assert await asyncio.to_thread(running.process.wait, 20) == 0
-        assert time.monotonic() - started < 15
+        assert await asyncio.to_thread(running.process.wait, PATIENCE_S) == 0
         assert any(line.startswith("stopping: ") and "second Ctrl-C" in line for line in running.lines)
 
 
@@ -209,25 +214,27 @@ def test_an_open_address_without_keys_does_not_start() -> None:
 
 
 def test_details_of_engines_are_for_those_who_have_a_key(keyed: Running) -> None:
-    with urllib.request.urlopen(f"{keyed.http_url}/readyz", timeout=10) as answer:
+    with urllib.request.urlopen(f"{keyed.http_url}/readyz", timeout=60) as answer:
         assert json.load(answer)["engines"] == {"llm": "ready", "tts": "ready"}
     request = urllib.request.Request(f"{keyed.http_url}/readyz", headers={"Authorization": "Bearer alpha"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert json.load(answer)["engines"] == {"llm": "fake", "tts": "fake: fake"}
 
 
 @pytest.mark.parametrize("path", ["/v1/voice", "/v1/realtime", "/metrics"])
 def test_keys_cannot_be_guessed_over_http_any_faster(path: str) -> None:
     with gateway({"STRETTO_SERVER__HANDSHAKES_PER_S": "3", "STRETTO_KEYS": "alpha"}) as running:
-        statuses = []
-        for number in range(8):
+
+        def guess(number: int) -> int:
             request = urllib.request.Request(running.http_url + path, headers={"Authorization": f"Bearer guess{number}"})
             with pytest.raises(urllib.error.HTTPError) as caught:
-                urllib.request.urlopen(request, timeout=10)
-            statuses.append(caught.value.code)
-            caught.value.close()
-        assert statuses[:3] == [401, 401, 401]
-        assert 429 in statuses[3:]
+                urllib.request.urlopen(request, timeout=60)
+            with caught.value as refusal:
+                return refusal.code
+
+        assert [guess(number) for number in range(3)] == [401, 401, 401]
+        with ThreadPoolExecutor(N_KNOCKS) as guessers:
+            assert any(429 in guessers.map(guess, range(N_KNOCKS)) for _ in range(20))
 
 
 async def test_who_is_turned_away_is_counted(keyed: Running) -> None:
@@ -237,12 +244,12 @@ async def test_who_is_turned_away_is_counted(keyed: Running) -> None:
 
 def scraped(running: Running) -> bytes:
     request = urllib.request.Request(f"{running.http_url}/metrics", headers={"Authorization": "Bearer alpha"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return bytes(answer.read())
 
 
 async def test_a_client_that_asks_only_when_the_server_drains_is_sent_away() -> None:
-    with gateway({"STRETTO_SERVER__DRAIN_S": "5"} | SLOW) as running:
+    with gateway(SLOW) as running:
         async with peer(running.voice_url) as late, peer(running.voice_url, start={}) as busy:
             await busy.send(type="text", text="Talk.")
             await busy.until("audio")

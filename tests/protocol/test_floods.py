@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from gateway.errors import SlowReader
 from gateway.events import SessionUpdated
 from gateway.metrics import Metrics
 from gateway.outbox import REPLAY_BYTES, WAITING_BYTES, Outbox
-from tests.protocol.peer import peer
+from tests.protocol.peer import let_in, peer
 from tests.running import Running, gateway
 
 pytestmark = pytest.mark.may_block  # most start a gateway, and a busy machine takes seconds for that
@@ -28,7 +28,7 @@ PING, BINARY, CONTINUED, FINAL = 9, 2, 0, 0x80
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[Running]:
-    with gateway({"STRETTO_SESSION__SLOW_READER_S": "2"}) as started:
+    with gateway({"STRETTO_SESSION__SLOW_READER_S": "1"}) as started:
         yield started
 
 
@@ -70,7 +70,7 @@ async def test_a_flood_of_empty_frames_ends_its_connection_alone(running: Runnin
         writer.write(flood)
         answer = b""
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while data := await reader.read(4096):
                     answer += data
         except ConnectionError:
@@ -84,13 +84,25 @@ async def test_a_flood_of_empty_frames_ends_its_connection_alone(running: Runnin
 
 
 def n_sockets(pid: int) -> int:
-    return sum(os.readlink(path).startswith("socket:") for path in Path(f"/proc/{pid}/fd").iterdir())
+    found = 0
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            found += os.readlink(path).startswith("socket:")
+    return found
+
+
+async def quiet_sockets(pid: int) -> int:
+    """How many there are once those of earlier tests are gone."""
+    looks = [n_sockets(pid)]
+    while len(looks) < 5 or len(set(looks[-5:])) > 1:
+        await asyncio.sleep(0.05)
+        looks.append(n_sockets(pid))
+    return looks[-1]
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts the gateway's open sockets in /proc")
-@pytest.mark.timeout(60)
 async def test_a_peer_that_never_reads_loses_its_socket(running: Running) -> None:
-    before = n_sockets(running.process.pid)
+    before = await quiet_sockets(running.process.pid)
     reader, writer = await opened(running)
     try:
         reader._transport.pause_reading()  # type: ignore[attr-defined]  # asyncio's streams have no public way not to read
@@ -99,12 +111,10 @@ async def test_a_peer_that_never_reads_loses_its_socket(running: Running) -> Non
         for n in range(60):  # each is echoed: 4 KB that nobody takes
             echoed = {"type": "session.update", "id": str(n), "instructions": "x" * 4000}
             writer.write(frame(BINARY, msgspec.msgpack.encode(echoed)))
-        assert n_sockets(running.process.pid) >= before
-        ends_at = time.monotonic() + 30
-        await asyncio.sleep(1)
-        while n_sockets(running.process.pid) > before and time.monotonic() < ends_at:
-            await asyncio.sleep(0.2)
-        assert n_sockets(running.process.pid) == before
+        assert n_sockets(running.process.pid) > before
+        async with asyncio.timeout(60):
+            while n_sockets(running.process.pid) > before:
+                await asyncio.sleep(0.1)
     finally:
         writer.close()
 
@@ -161,7 +171,4 @@ async def test_a_peer_that_breaks_the_protocol_keeps_no_place(data: bytes | str,
             for _ in range(10 if code == 1008 else 1):
                 await client.raw(data)
             assert (await client.closed())[0] == code
-        await asyncio.sleep(0.2)
-        async with peer(small.voice_url) as next_one:
-            await next_one.send(type="session.start")
-            assert (await next_one.receive())["type"] == "session.ready"
+        await let_in(small.voice_url)

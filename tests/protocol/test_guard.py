@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 from starlette.routing import Mount, Route, WebSocketRoute
-from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from engine.build import build
@@ -20,6 +19,7 @@ from gateway.codecs.native import SUBPROTOCOL
 from gateway.metrics import Metrics
 from gateway.server import Gateway
 from gateway.server.guard import HEADERS, policy
+from tests.protocol.peer import connect
 from tests.running import Running, gateway
 
 WEB = Path(__file__).parents[2] / "web"
@@ -51,7 +51,7 @@ def running() -> Iterator[Running]:
 
 
 def asked(running: Running, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=60)
     try:
         connection.request(method, path, b"" if method == "POST" else None, headers)
         answer = connection.getresponse()

@@ -17,6 +17,7 @@ from tests.running import Running, gateway
 pytestmark = [pytest.mark.timeout(120), pytest.mark.may_block]  # starts a gateway
 N_REQUESTS = 900
 AT_ONCE = 30
+EXPECTED = {b"200", b"400", b"401", b"404"}
 STRANGE_PATHS = ["/web/%ff", "/web/" + "a" * 3000, "*", "//", "/v1/voice?model=%00", "/v1/realtime?model=gpt-realtime&model=x"]
 PATHS = [*sorted({path for _, path in DOORS}), *STRANGE_PATHS]
 METHODS = ["GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE", "CONNECT", "get", "\x00"]
@@ -87,12 +88,12 @@ def made(chance: random.Random) -> bytes:
     return bytes(data)
 
 
-async def answered(running: Running, data: bytes) -> bytes:
-    """What comes within a second, or until the socket ends."""
+async def answered(running: Running, data: bytes, within_s: float) -> bytes:
+    """What comes in time, or until the socket ends."""
     reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
     answer = b""
     with contextlib.suppress(ConnectionError, TimeoutError):
-        async with asyncio.timeout(0.25):
+        async with asyncio.timeout(within_s):
             writer.write(data)
             writer.write_eof()
             while piece := await reader.read(65536):
@@ -105,14 +106,17 @@ async def test_no_request_is_a_fault_of_ours(keyed: Running) -> None:
     chance = random.Random(5)
     statuses: dict[bytes, int] = {}
     async with peer(keyed.voice_url, key="alpha", start={"output": "text"}) as client:
-        for _ in range(N_REQUESTS // AT_ONCE):
+        for burst in range(2 * N_REQUESTS // AT_ONCE):
+            if burst >= N_REQUESTS // AT_ONCE and set(statuses) >= EXPECTED:
+                break
+            within_s = 0.25 if burst < N_REQUESTS // AT_ONCE else 2.0  # a busy machine has answered too few
             requests = [made(chance) for _ in range(AT_ONCE)]
-            for request, answer in zip(requests, await asyncio.gather(*(answered(keyed, r) for r in requests)), strict=True):
+            for request, answer in zip(requests, await asyncio.gather(*(answered(keyed, r, within_s) for r in requests)), strict=True):
                 found = re.match(rb"HTTP/1.1 (\d+)", answer)
                 status = found[1] if found else b"closed"
                 statuses[status] = statuses.get(status, 0) + 1
                 assert not status.startswith(b"5"), f"{request!r} was answered {answer[:300]!r}"
         await client.send(type="text", text="Hello?")
         await client.until("turn.done", status="completed")
-    assert {b"200", b"400", b"401", b"404"} <= set(statuses), "both right and wrong ones came through"
+    assert set(statuses) >= EXPECTED, "both right and wrong ones came through"
     assert not [line for line in keyed.lines if "Traceback" in line or '"level": "error"' in line]

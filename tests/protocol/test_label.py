@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from websockets.asyncio.client import connect
 from websockets.typing import Subprotocol
 
 from gateway.codecs.native import SUBPROTOCOL
+from tests.protocol.peer import connect
 from tests.running import gateway
 
 

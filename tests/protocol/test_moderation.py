@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
-from websockets.asyncio.client import connect
 
 from gateway.config import ConfigError, ModerationSettings, check
 from gateway.metrics import Metrics
 from gateway.moderation import HttpModerator
 from gateway.turn import Caller, Subject
 from tests.doubles.receiver import Receiver, receiver
-from tests.protocol.peer import peer
+from tests.protocol.peer import connect, peer
 from tests.running import gateway
 
 SUBJECT = Subject(

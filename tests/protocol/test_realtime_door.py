@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -9,10 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.protocol.order_rules import Json
+from tests.protocol.peer import connect
 from tests.running import Running, gateway
 
 KEY = {"Authorization": "Bearer alpha"}
@@ -120,6 +122,9 @@ async def test_a_foreign_host_is_refused_in_the_same_form(running: Running) -> N
 
 
 async def test_a_full_house_says_when_to_come_again(running: Running) -> None:
+    async with asyncio.timeout(60), httpx.AsyncClient(base_url=running.http_url, headers=KEY) as client:
+        while "\nstretto_sessions 0.0\n" not in (await client.get("/metrics")).text:  # those of the tests before
+            await asyncio.sleep(0.05)
     async with talk(running), talk(running), talk(running, additional_headers={"Authorization": "Bearer beta"}):
         error, headers = await refused(running, 503)
         assert error["type"] == "server_error"

@@ -116,12 +116,15 @@ async def test_it_is_had_again_with_the_same_outcome(keeping: Running, place: Pa
 
 @pytest.mark.may_block  # runs the command
 async def test_another_gateway_shows_what_it_does_differently(keeping: Running, other: Running, place: Path) -> None:
-    path = await kept_by(keeping, place)
-    done = replay(str(path), "--against", other.voice_url)
-    assert done.returncode == 0, done.stderr
-    last = done.stdout.splitlines()[-1]
-    assert f"another text ({len(REPLY)} -> 15 characters)" in last
-    assert "first_segment +" in last
+    for _ in range(5):  # what was kept on a busy machine may have been slower still
+        path = await kept_by(keeping, place)
+        done = replay(str(path), "--against", other.voice_url)
+        assert done.returncode == 0, done.stderr
+        last = done.stdout.splitlines()[-1]
+        assert f"another text ({len(REPLY)} -> 15 characters)" in last
+        if "first_segment +" in last:
+            return
+    pytest.fail(last)
 
 
 @pytest.mark.may_block  # runs the command

@@ -32,7 +32,7 @@ def house() -> Iterator[Running]:
 
 def readiness(running: Running) -> tuple[int, dict[str, object], str | None]:
     try:
-        with urllib.request.urlopen(f"{running.http_url}/readyz", timeout=10) as answer:
+        with urllib.request.urlopen(f"{running.http_url}/readyz", timeout=60) as answer:
             return answer.status, json.load(answer), answer.headers["Retry-After"]
     except urllib.error.HTTPError as refused:
         with refused:
@@ -45,7 +45,7 @@ async def test_newcomers_and_probes_are_told_why_while_who_is_in_talks_on(house:
         for _ in range(5):
             await guest.send(type="text", text="Is it?")
             await guest.until("turn.done")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (told := await asyncio.to_thread(readiness, house))[0] == 200:
                 await asyncio.sleep(0.05)
         status, body, after = told

@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from gateway.codecs.native import SUBPROTOCOL
-from tests.protocol.peer import peer
+from tests.protocol.peer import connect, let_in, peer
 from tests.running import Running, gateway
 
 KEYED = {
@@ -42,7 +41,7 @@ def ask(running: Running, body: object = None, *, key: str | None = "alpha", **h
     headers |= {} if key is None else {"Authorization": f"Bearer {key}"}
     request = urllib.request.Request(f"{running.http_url}/v1/tickets", data=data, headers=headers, method="POST")
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.headers["cache-control"] == "no-store"
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as refusal:
@@ -115,8 +114,9 @@ async def test_a_ticket_that_is_over_or_unknown_says_so(keyed: Running) -> None:
 
 
 def test_a_ticket_says_when_it_ends(keyed: Running) -> None:
+    before = time.time()
     _, answer = ask(keyed, {"ttl_s": 30})
-    assert abs(answer["expires_at"] - (time.time() + 30)) < 5
+    assert before + 29 <= answer["expires_at"] <= time.time() + 31
     assert set(answer) == {"ticket", "expires_at"}
     assert len(answer["ticket"]) == len("tkt_") + 32
 
@@ -127,7 +127,7 @@ async def test_looking_why_a_handshake_failed_uses_no_ticket_up(keyed: Running) 
     def look() -> int:
         request = urllib.request.Request(f"{keyed.http_url}/v1/voice", headers={"Authorization": f"Bearer {shown}"})
         with pytest.raises(urllib.error.HTTPError) as caught:
-            urllib.request.urlopen(request, timeout=10)
+            urllib.request.urlopen(request, timeout=60)
         with caught.value:
             return caught.value.code
 
@@ -144,9 +144,7 @@ async def test_a_full_house_uses_no_ticket_up() -> None:
         async with peer(small.voice_url, key="alpha", start={}) as first:
             assert await refused(small, shown, 503) == "overloaded"
             await first.socket.close(1000)
-        await asyncio.sleep(0.2)
-        async with peer(small.voice_url, key=shown, start={}):
-            pass
+        await let_in(small.voice_url, key=shown)
 
 
 async def test_a_tickets_rights_are_its_keys_narrowed(keyed: Running) -> None:
@@ -215,7 +213,7 @@ def test_who_may_not_ask_gets_none(keyed: Running) -> None:
     assert ask(keyed, Origin="https://evil.example")[1]["code"] == "forbidden_origin"
     assert ask(keyed, Host="evil.example")[1]["code"] == "forbidden_origin"
     with pytest.raises(urllib.error.HTTPError) as caught:
-        urllib.request.urlopen(f"{keyed.http_url}/v1/tickets", timeout=10)
+        urllib.request.urlopen(f"{keyed.http_url}/v1/tickets", timeout=60)
     with caught.value:
         assert caught.value.code == 405
 

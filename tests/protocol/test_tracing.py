@@ -8,10 +8,9 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from websockets.asyncio.client import connect
 
 from tests.doubles.collector import Collector, attributes, collector
-from tests.protocol.peer import peer
+from tests.protocol.peer import connect, peer
 from tests.running import Running, gateway
 
 pytestmark = pytest.mark.may_block  # waits for the collector, starts and stops gateways
@@ -24,6 +23,7 @@ REPLY = "Zanzibar is warm. It is an island."
 def traced() -> Iterator[tuple[Running, Collector]]:
     with collector() as double:
         settings = {"STRETTO_TRACING__ENDPOINT": double.url, "STRETTO_FAKE__REPLY": REPLY, "STRETTO_FAKE__TTS_RTF": "0.01"}
+        settings["STRETTO_SESSION__LEAD_MS"] = "10000"  # all of a reply
         with gateway(settings) as running:
             yield running, double
 
@@ -32,6 +32,8 @@ async def test_a_turn_is_traced_under_its_clients_span_and_no_word_of_it_leaves(
     running, double = traced
     async with peer(running.voice_url, start={"user": "ann"}, headers=HEADERS) as client:
         await client.send(type="text", text="Tell me of Timbuktu.")
+        await client.until("audio")
+        await client.send(type="playout", turn=1, played_ms=0)  # it is not over until more of it was heard
         await client.until("reply.done")
         await client.send(type="text", text="And now?")
         await client.until("interrupted", turn=1)

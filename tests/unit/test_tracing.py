@@ -44,6 +44,12 @@ SPOKEN = structs.replace(
 )
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two seconds are much for what is left, and a busy machine may need more."""
+    monkeypatch.setattr(tracing, "CLOSE_S", 60.0)
+
+
 class Sender:
     """A tracer, its counts and its collector."""
 

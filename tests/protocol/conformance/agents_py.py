@@ -35,7 +35,7 @@ async def talk(
     seen: list[str] = []
     faults: list[str] = []
     n_audio_bytes, has_interrupted = 0, False
-    async with asyncio.timeout(30), await runner.run(model_config={"url": url, "api_key": key}) as session:
+    async with asyncio.timeout(60), await runner.run(model_config={"url": url, "api_key": key}) as session:
         await session.send_message(message)
         async for event in session:
             seen.append(event.type)
@@ -77,7 +77,7 @@ async def spoken(url: str, key: str, question: str, interruption: str) -> None:
     faults: list[str] = []
     events: list[Sdk] = []
     n_audio_bytes, has_interrupted = 0, False
-    async with asyncio.timeout(30), await runner.run(model_config={"url": url, "api_key": key}) as session:
+    async with asyncio.timeout(60), await runner.run(model_config={"url": url, "api_key": key}) as session:
         has_asked = False
         async for event in session:
             seen.append(event.type)

@@ -189,7 +189,7 @@ async def main(base_url: str, key: str) -> None:
         async with sdk.realtime.connect(model="gpt-realtime") as connection:
             talk = Talk(connection)
             await talk.until("session.created")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 response = await scenario(talk)
         outcome = {"scenario": scenario.__name__, "text": talk.text, "n_audio_bytes": talk.n_audio_bytes, "faults": talk.faults}
         print(json.dumps({**outcome, "status": response and response.status, "events": talk.events}), flush=True)

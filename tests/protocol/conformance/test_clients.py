@@ -94,7 +94,7 @@ def node_client(script: str, package: str, *arguments: str) -> dict[str, Outcome
 def outcomes(command: list[str]) -> dict[str, Outcome]:
     """Run a client; its reports by scenario."""
     environment = {name: value for name, value in os.environ.items() if name not in ("OPENAI_API_KEY", "OPENAI_BASE_URL", "PYTHONPATH")}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=environment, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, env=environment, check=False)
     assert done.returncode == 0, f"{command[1]} ended with {done.returncode}:\n{done.stderr[-3000:]}"
     return {report["scenario"]: report for report in map(json.loads, done.stdout.splitlines())}
 
@@ -147,7 +147,7 @@ def check_conversations(found: dict[str, Outcome]) -> None:
         if "events" in outcome:
             check_order(outcome)
     assert FIRST.startswith(found["cancel"]["text"].strip()[:20])
-    assert len(found["cancel"]["text"]) < 120  # the rest of six sentences never came
+    assert "number six" not in found["cancel"]["text"], "the rest of six sentences never came"
 
 
 def test_openai_for_python(running: Running) -> None:
