@@ -6,8 +6,13 @@ Costs hold for the load of this bench: a GPU costs its hour however few turns it
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import shutil
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import tempfile
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +27,7 @@ from gateway.client import ConversationError
 from gateway.config import BackendSettings, ConfigError, check, load
 
 START_S = 1800.0  # a 72B model from a slow disk, compiled for the first time
+SERVERS = "vllm-serve"  # in the cache folder: what runs on behind a gateway
 _PER = 1000  # turns that a cost is told for
 Measure = Callable[[Plan, str, str | None, int | None, str], Awaitable[Report]]
 
@@ -34,6 +40,13 @@ class Backend(Struct, frozen=True, kw_only=True):
     settings: BackendSettings
     environment: dict[str, str]
     key: str | None
+    engine: str = ""
+    cache: Path = Path()
+
+    @property
+    def python(self) -> str:
+        """The interpreter of its gateway."""
+        return self.settings.python or sys.executable
 
 
 class Cost(Struct, frozen=True, kw_only=True):
@@ -55,6 +68,7 @@ class Row(Struct, frozen=True, kw_only=True):
     report: Report | None = None
     cost: Cost | None = None
     fault: str | None = None
+    note: str = ""
 
 
 def read(config: Path | None, names: Sequence[str]) -> list[Backend]:
@@ -70,10 +84,22 @@ def read(config: Path | None, names: Sequence[str]) -> list[Backend]:
         backend = settings.backends[name]
         whole = msgspec.to_builtins(settings)
         whole["llm"] |= backend.llm
-        check(whole)
+        checked = check(whole)
+        if backend.python and shutil.which(backend.python) is None:
+            raise ConfigError(f"backends.{name}.python is {backend.python!r}; expected an interpreter that can be run from here")
         keys = [*settings.server.keys, *(key.key for key in settings.keys.values())]
         environment = {f"STRETTO_LLM__{key.upper()}": toml(value) for key, value in backend.llm.items()}
-        found.append(Backend(name=name, config=config, settings=backend, environment=environment, key=keys[0] if keys else None))
+        found.append(
+            Backend(
+                name=name,
+                config=config,
+                settings=backend,
+                environment=environment,
+                key=keys[0] if keys else None,
+                engine=checked.llm.engine,
+                cache=checked.cache_path,
+            )
+        )
     return found
 
 
@@ -94,17 +120,41 @@ async def compare(backends: Sequence[Backend], plan: Plan, measure: Measure) -> 
         try:
             rows.append(await _measured(backend, plan, measure))
         except ConversationError as error:
-            rows.append(Row(name=backend.name, fault=str(error)))
+            rows.append(Row(name=backend.name, fault=str(error), note=backend.settings.note))
     return rows
 
 
 async def _measured(backend: Backend, plan: Plan, measure: Measure) -> Row:
     own = {"STRETTO_SERVER__HOST": "127.0.0.1", "STRETTO_SERVER__TLS_CERTIFICATE": "", "STRETTO_SERVER__TLS_KEY": ""}
     stamps = {"STRETTO_SERVER__DEBUG_STAMPS": "true", "STRETTO_SERVER__DRAIN_S": "1.0", "STRETTO_LOG__LEVEL": "warning"}
-    command = (sys.executable, "-m", "gateway", "serve", "--port", "0", "--config", str(backend.config))
-    async with own_gateway(plan.n_talkers, command, {**own, **stamps, **backend.environment}, START_S) as gateway:
-        report = await measure(plan, gateway.url, backend.key, gateway.pid, backend.name)
-    return Row(name=backend.name, report=report, cost=cost_of(backend.settings, report))
+    command = (backend.python, "-m", "gateway", "serve", "--port", "0", "--config", str(backend.config))
+    async with own_servers(backend) as cache:
+        environment = {**own, **stamps, **cache, **backend.environment}
+        async with own_gateway(plan.n_talkers, command, environment, START_S) as gateway:
+            report = await measure(plan, gateway.url, backend.key, gateway.pid, backend.name)
+    return Row(name=backend.name, report=report, cost=cost_of(backend.settings, report), note=backend.settings.note)
+
+
+@contextlib.asynccontextmanager
+async def own_servers(backend: Backend) -> AsyncGenerator[dict[str, str], None]:
+    """A server that the gateway would leave running ends with the block, and one that serves others is left alone.
+
+    Both follow from a cache folder of the bench's own, which lends everything but the servers from the real one.
+    """
+    if backend.engine != "vllm-serve":
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="stretto-bench-") as folder:
+        for entry in backend.cache.iterdir() if backend.cache.is_dir() else ():
+            if entry.name != SERVERS:
+                (Path(folder) / entry.name).symlink_to(entry)
+        settings = {"STRETTO_CACHE_DIR": folder, **backend.environment}
+        try:
+            yield settings
+        finally:
+            stop = (backend.python, "-m", "gateway", "serve", "--stop-engine", "--config", str(backend.config))
+            process = await asyncio.create_subprocess_exec(*stop, env={**os.environ, **settings})
+            await process.wait()
 
 
 def cost_of(prices: BackendSettings, report: Report) -> Cost | None:
@@ -131,11 +181,12 @@ def as_text(rows: Sequence[Row]) -> str:
         ("tokens read / cached / written, a turn", [_told(row, _tokens) for row in rows]),
         ("turns, failed", [_told(row, lambda report: f"{report.n_turns}, {report.n_failed}") for row in rows]),
         ("cost of 1,000 turns: tokens", ["-" if row.cost is None else f"{row.cost.tokens:.3f}" for row in rows]),
-        ("cost of 1,000 turns: GPUs, at this load", ["-" if row.cost is None else f"{row.cost.gpus:.3f}" for row in rows]),
+        ("cost of 1,000 turns: hours, at this load", ["-" if row.cost is None else f"{row.cost.gpus:.3f}" for row in rows]),
         ("cost of 1,000 turns", ["-" if row.cost is None else f"{row.cost.total:.3f}" for row in rows]),
     ]
     lines = [f"{title:<42}" + "".join(f"{cell:>20}" for cell in cells) for title, cells in table]
-    return "\n".join([*lines, *(f"{row.name}: not measured: {row.fault}" for row in rows if row.fault is not None)])
+    notes = [f"{row.name}: {row.note}" for row in rows if row.note]
+    return "\n".join([*lines, *notes, *(f"{row.name}: not measured: {row.fault}" for row in rows if row.fault is not None)])
 
 
 def as_json(rows: Sequence[Row]) -> str:

@@ -156,10 +156,13 @@ class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A language model for `stretto bench --backends`, and what it costs. `llm`: keys of [llm] that differ.
 
     Prices in one currency: a million tokens read anew (`input_price`), read from the cache (`cached_price`, None: as the others) and
-    written (`output_price`); an hour of one GPU (`gpu_hour_price`), of which `gpus` are used.
+    written (`output_price`); an hour of one GPU (`gpu_hour_price`), of which `gpus` are used. `python`: the interpreter that its gateway
+    runs in, where its engine is installed elsewhere. `note`: what readers of the table must know.
     """
 
     llm: dict[str, Any] = {}  # Any: TOML values, checked as [llm]
+    python: str = ""
+    note: str = ""
     input_price: Annotated[float, Meta(ge=0)] = 0.0
     cached_price: Annotated[float, Meta(ge=0)] | None = None
     output_price: Annotated[float, Meta(ge=0)] = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tomllib
 from pathlib import Path
 
@@ -18,7 +19,9 @@ from gateway.bench.measuring import Tally
 from gateway.bench.scenario import Plan
 from gateway.config import BackendSettings, ConfigError
 from tests.doubles.openai_chat import Answer, ChatServer, counts, piece
+from tests.load import cloud_bench
 
+ROOT = Path(__file__).parents[2]
 FILE = """
 [tts]
 engines = ["fake"]
@@ -92,6 +95,7 @@ def test_a_value_is_written_as_toml() -> None:
         ('[backends.a]\nllm = {engine = "gpt"}', ["a"], "llm.engine: invalid enum value 'gpt'"),
         ("[backends.a]\ncurrency = 1", ["a"], "unknown key backends.currency; valid here: cached_price"),
         ("[backends.a]\ninput_price = -1", ["a"], "input_price"),
+        ('[backends.a]\npython = "/no/python"', ["a"], "backends.a.python is '/no/python'; expected an interpreter"),
     ],
 )
 def test_a_wrong_file_is_told(tmp_path: Path, text: str, names: list[str], told: str) -> None:
@@ -140,3 +144,43 @@ async def test_a_backend_that_does_not_start_leaves_the_others(tmp_path: Path) -
     assert rows[1].report is not None
     assert rows[1].report.n_turns == 1
     assert "broken: not measured" in backends.as_text(rows)
+
+
+def test_the_file_to_copy_is_valid() -> None:
+    found = backends.read(ROOT / "configs/backends.toml", ["cloud", "llamacpp", "own-72b"])
+    assert [each.settings.gpus * each.settings.gpu_hour_price for each in found] == [0.0, 0.08, 6.0]
+    assert found[0].python == sys.executable
+
+
+def names_in(folder: Path) -> list[str] | None:
+    return sorted(entry.name for entry in folder.iterdir()) if folder.exists() else None
+
+
+async def test_a_server_of_the_benchs_own_is_ended_and_that_of_others_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = tmp_path / "cache"
+    for name in ("weights", "vllm-serve"):
+        (cache / name).mkdir(parents=True)
+    (cache / "vllm-serve/others.json").write_text("{}", "utf-8")
+    said = tmp_path / "stopped"
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\necho "$STRETTO_CACHE_DIR $*" > {said}\n', "utf-8")
+    interpreter.chmod(0o755)
+    config = written(tmp_path, f'cache_dir = "{cache}"\n[backends.a]\nllm = {{engine = "vllm-serve"}}\npython = "{interpreter}"\n')
+    (backend,) = backends.read(config, ["a"])
+    async with backends.own_servers(backend) as settings:
+        lent = Path(settings["STRETTO_CACHE_DIR"])
+        assert names_in(lent) == ["weights"]
+    assert said.read_text("utf-8").split()[0] == str(lent)
+    assert "--stop-engine" in said.read_text("utf-8")
+    assert names_in(lent) is None
+    assert (cache / "vllm-serve/others.json").exists()
+
+
+def test_a_note_stands_below_the_table() -> None:
+    rows = [backends.Row(name="cloud", note="PLAYED"), backends.Row(name="own", fault="no GPU")]
+    assert backends.as_text(rows).splitlines()[-2:] == ["cloud: PLAYED", "own: not measured: no GPU"]
+
+
+def test_turns_an_hour_follow_from_what_a_caller_waits_hears_and_thinks() -> None:
+    assert cloud_bench.turns_per_hour(2, 500.0, 8_500.0, 1.0) == 720.0
+    assert cloud_bench.derive(64, 193, 2, 3.0).endswith("= 26,322 turns an hour; 2 x 3 x 1000 / 26,322 = 0.228 for 1,000 turns")
