@@ -14,6 +14,7 @@ from gateway.errors import Draining, Overloaded, Shedding, StrettoError
 
 BAD_MESSAGES = 10  # in BAD_WINDOW_S: a peer that does not speak the protocol
 BAD_WINDOW_S = 60.0
+SPARE_SOCKETS = 16  # of one address beside its bound, for clients whose old socket is not found dead yet
 KNOCKERS = 4096  # addresses whose handshakes are counted; 1 MB
 
 
@@ -87,17 +88,19 @@ class Admission:
             self.carried -= 1
             self.connected += 1
 
-    def refusal(self) -> StrettoError | None:
+    def refusal(self, *, is_back: bool = False) -> StrettoError | None:
         """Why a new connection is refused now, if it is.
 
         A detached session's client must be able to come back, so its place may be taken by a connection that has not said yet
-        what it wants; `is_full` decides then.
+        what it wants; `is_full` decides then. `is_back`: it comes for an open session, whose place it will have, and may stand beside
+        the old connection until that is found dead: as many as there are places, and a few, since a phone may come back several times.
         """
         if self.is_draining:
             return Draining("The server is about to stop.", retry_after_ms=5000)
         if not self.is_ready:
             return Overloaded("The engines are not ready.", retry_after_ms=2000)
-        if self.connected + self._places.others()[0] >= self._max_sessions:
+        beside = max(self._max_sessions, SPARE_SOCKETS) if is_back else 0
+        if self.connected + self._places.others()[0] >= self._max_sessions + beside:
             return Overloaded(f"All {self._max_sessions} places are taken.", retry_after_ms=5000)
         return None
 
@@ -184,10 +187,14 @@ class Crowd:
         self._elsewhere = elsewhere
         self._open: Counter[str] = Counter()
 
-    def enter(self, address: str) -> bool:
-        """Whether it may hold one more; it then does."""
+    def has_room(self, address: str, spare: int = 0) -> bool:
+        """Whether it may hold one more."""
         n_others = 0 if self._elsewhere is None else self._elsewhere.others(address)
-        if self._open[address] + n_others >= self._at_most:
+        return self._open[address] + n_others < self._at_most + spare
+
+    def enter(self, address: str, spare: int = 0) -> bool:
+        """Whether it may hold one more; it then does. `spare`: so many beside those that any client may hold."""
+        if not self.has_room(address, spare):
             return False
         self._open[address] += 1
         if self._elsewhere is not None:

@@ -32,6 +32,7 @@ class Entry:
         self.token = token or new_token()
         self.token_before = token_before
         self.expiry: asyncio.TimerHandle | None = None
+        self.is_gone = asyncio.Event()  # its tasks have ended
         self.is_ending = False  # closed, and gone from the store as soon as its tasks are
         self.may_move = True  # whether its client can come back at all, here or to another gateway
         self.is_kept = False  # it ends here, and another gateway may go on with it

@@ -7,11 +7,13 @@ gateways share a store, what another process saved of it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hmac
 import logging
 import secrets
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from gateway import profile
 from gateway.admission import Admission
@@ -40,6 +42,8 @@ Opened = tuple[Session, Attachment, SessionReady]
 Carry = Callable[[Any, float], Awaitable[None]]  # Any: a client's socket; seconds that it may take nothing
 Holder = Callable[[StartSession, Rights], Awaitable[Carry | None]]
 """Asks the other workers of this machine for the session that is to be resumed."""
+
+END_S = 1.0  # for a session's tasks to end; it is a few steps of the loop
 
 log = logging.getLogger("stretto.sessions")
 
@@ -118,9 +122,11 @@ class Sessions:
         """
         if self.admission.is_draining:  # it came in before the drain began, and asks only now
             raise Drained("The server stops.")
-        if start.resume is not None and (found := await self._resume(start, start.resume, rights)) is not None:
+        found = None if start.resume is None else await self._resume(start, start.resume, rights)
+        if isinstance(found, tuple):
             return found
-        self._take_place(rights.account)
+        if found is None:
+            self._take_place(rights.account)
         parts = self._parts
         try:
             await self._settling.enter(rights.account)
@@ -136,6 +142,14 @@ class Sessions:
         await self._begin(entry)
         log.info("session started", extra={"session_id": session.session_id, "output": wish.output, "language": wish.language})
         return session, session.attach(), self._ready(entry, resumed=False)
+
+    def holds(self, session_id: str, rights: Rights) -> bool:
+        """Whether who shows these may have come for a session that is open here: this one, or any of their ticket's user."""
+        binding = binding_of(rights)
+        found = self._store.find(session_id)
+        named = [found] if found is not None else []
+        own = [*named, *(self._store.entries() if rights.user else ())]
+        return any(hmac.compare_digest(entry.binding, binding) and not entry.is_ending for entry in own)
 
     def wished(self, start: StartSession, rights: Rights) -> profile.Profile:
         """The settings that a new session has. Raises what `profile.started` raises."""
@@ -178,8 +192,10 @@ class Sessions:
         """What other gateways may know of these sessions is up to date when this returns, or their store is away."""
         await self._store.flush()
 
-    async def _resume(self, start: StartSession, wish: Resume, rights: Rights) -> Opened | None:
-        """The session to go on with; None where it is gone or the frames asked for are not kept any more."""
+    async def _resume(self, start: StartSession, wish: Resume, rights: Rights) -> Opened | Literal["replaced"] | None:
+        """The session to go on with; None where it is gone. "replaced": the frames asked for are not kept any more, so it has ended for a
+        new one, whose place it leaves.
+        """
         if self._store.find(wish.session_id) is None:
             if self._holder is not None and (carry := await self._holder(start, rights)) is not None:
                 raise HeldElsewhere(carry)
@@ -198,8 +214,8 @@ class Sessions:
             raise ResumeDenied("The resume token does not fit this session.")
         self._grant(entry, rights)  # before anything is changed: it may refuse
         if not entry.session.outbox.rewind(wish.last_seq):
-            self._give_up(entry)
-            return None
+            await self._give_up(entry)
+            return "replaced"
         self._stop_expiry(entry)
         entry.renew()
         self._parts.metrics.process.resumed.inc()
@@ -294,11 +310,17 @@ class Sessions:
             entry.session.attachment.end(error)
         self._end(entry)
 
-    def _give_up(self, entry: Entry) -> None:
-        """Its client lacks frames that are not kept and begins anew: nobody comes back to this one, so its place is free."""
+    async def _give_up(self, entry: Entry) -> None:
+        """Its client lacks frames that are not kept and begins anew: nobody comes back to this one, so its place is free.
+
+        Waits until it does not count any more; a moment, or it counts a little longer.
+        """
         if entry.session.attachment is not None:
             entry.session.attachment.end(Superseded("The client began a new session instead of this one."))
         self._end(entry)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_S):
+                await entry.is_gone.wait()
 
     def _end(self, entry: Entry, *, is_kept: bool = False) -> None:
         """`is_kept`: here alone; another gateway may go on with it."""
@@ -329,6 +351,7 @@ class Sessions:
             session.outbox.let_go()
             self._parts.quota.of(session.profile.rights.account).n_sessions -= 1
             self._parts.metrics.sessions.set(len(self))
+            entry.is_gone.set()
             log.info("session ended", extra={"session_id": session.session_id})
 
     def _ready(self, entry: Entry, *, resumed: bool, gap: bool | None = None) -> SessionReady:

@@ -23,7 +23,7 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 
 from gateway import addresses
-from gateway.admission import Crowd, Elsewhere, Rate
+from gateway.admission import SPARE_SOCKETS, Crowd, Elsewhere, Rate
 from gateway.config import Settings
 from gateway.errors import CLOSE_POLICY
 
@@ -51,20 +51,29 @@ class Sockets:
         self._crowd = Crowd(at_most, elsewhere)
         self._proxies = proxies
         self._of: dict[asyncio.BaseTransport, str] = {}
+        self._spare: set[asyncio.BaseTransport] = set()
 
     def opened(self, transport: asyncio.BaseTransport) -> bool:
-        """Whether this one may stay."""
+        """Whether this one may stay, if only to say what it comes for (`is_spare`)."""
         peer = transport.get_extra_info("peername")
         address = addresses.counted(peer[0]) if isinstance(peer, tuple) else ""
         if not address or addresses.is_trusted(peer[0], self._proxies):
             return True
-        if not self._crowd.enter(address):
+        if not self._crowd.has_room(address):
+            self._spare.add(transport)
+        if not self._crowd.enter(address, SPARE_SOCKETS):
+            self._spare.discard(transport)
             return False
         self._of[transport] = address
         return True
 
+    def is_spare(self, transport: asyncio.BaseTransport) -> bool:
+        """Whether it stands beside the bound, where none may stay but who comes back for a session."""
+        return transport in self._spare
+
     def closed(self, transport: asyncio.BaseTransport) -> None:
         """It is gone."""
+        self._spare.discard(transport)
         address = self._of.pop(transport, None)
         if address is not None:
             self._crowd.leave(address)
@@ -84,6 +93,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._tail = b""  # the last bytes before, in which the headers' end may have begun
         self._header_timer: asyncio.TimerHandle | None = self.loop.call_later(self.request_s, transport.abort)
         self._response_timer: asyncio.TimerHandle | None = None
+        self._is_too_many = False
 
     def data_received(self, data: bytes) -> None:
         if self._header_timer is not None:
@@ -98,8 +108,20 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._done_with_headers()
+        self._is_too_many = self.sockets.is_spare(self.transport) and b"resume=" not in self.url.partition(b"?")[2]
+        if self._is_too_many:
+            self.transport.abort()
+            return
         self._expect_response()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._is_too_many:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._is_too_many:
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         self._done_with_response()
@@ -109,6 +131,8 @@ class BoundedHttp(HttpToolsProtocol):
 
     def handle_websocket_upgrade(self) -> None:
         self._done_with_response()  # from here on the connection is the WebSocket protocol's
+        if self._is_too_many:
+            return
         super().handle_websocket_upgrade()
 
     def on_message_begin(self) -> None:

@@ -199,8 +199,9 @@ export class Session {
   /** `shown`: what to ask with why a handshake failed; null: the next attempt shows another ticket anyway. */
   #open(ticket, shown) {
     let socket;
+    const resume = this.id ? `${this.url.includes("?") ? "&" : "?"}resume=${this.id}` : ""; // so that a full house lets it in
     try {
-      socket = openSocket(this.#platform.WebSocket, this.url, offers(this.key, ticket));
+      socket = openSocket(this.#platform.WebSocket, this.url + resume, offers(this.key, ticket));
     } catch (error) {
       return this.#fail(error);
     }

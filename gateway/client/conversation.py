@@ -251,7 +251,7 @@ class Conversation:
 
     async def open(self, resume: Resume | None = None) -> None:
         """Connect and start, or take up again, the session. Raises as `connect`."""
-        socket = await self._dialer.dial()
+        socket = await self._dialer.dial("" if resume is None else resume.session_id)
         try:
             async with asyncio.timeout(self._dialer.timeout_s):
                 await socket.send(encode_client(msgspec.structs.replace(self._start, resume=resume)))

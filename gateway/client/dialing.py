@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as connect_websocket
@@ -40,14 +40,14 @@ class Dialer:
         self._ticket = ticket
         self._tls = tls
 
-    async def dial(self) -> ClientConnection:
-        """An open WebSocket. Raises `ConnectFailed`."""
+    async def dial(self, resume: str = "") -> ClientConnection:
+        """An open WebSocket. `resume`: the session that it is for, so that a full house lets it in. Raises `ConnectFailed`."""
         shown = self._key if self._ticket is None else await self._new_ticket(self._ticket)
         headers = {} if shown is None else {"Authorization": f"Bearer {shown}"}
         try:
             address = urlsplit(self.url)
             return await connect_websocket(
-                self.url,
+                _for_session(self.url, resume),
                 subprotocols=[Subprotocol(SUBPROTOCOL)],
                 additional_headers=headers,
                 compression=None,  # speech does not shrink, and deflate costs each message
@@ -81,6 +81,13 @@ class Dialer:
             return await ticket()
         except Exception as error:  # the caller's own function, which may fail in any way; a lost connection asks it again
             raise ConnectFailed(f"no ticket for {self.url}: {error}", retryable=True) from error
+
+
+def _for_session(url: str, session_id: str) -> str:
+    if not session_id:
+        return url
+    address = urlsplit(url)
+    return address._replace(query="&".join(filter(None, (address.query, urlencode({"resume": session_id}))))).geturl()
 
 
 def _refused(url: str, error: InvalidStatus) -> ConnectFailed:

@@ -55,6 +55,7 @@ class Doors:
         self.engines = engines
         self.sessions = sessions
         self.captures = captures
+        self._row = row
         self.admission = sessions.admission
         self.entry = Entry(self.settings, self.metrics, keeper, None if row is None else row.crowds.of("client"))
         self.metrics_door = metrics_door.MetricsDoor(self.settings, self.entry, self.metrics, row)
@@ -82,7 +83,8 @@ class Doors:
                 raise Unauthorized(f"A client secret opens {transport.REALTIME_PATH} alone; expected a key or a ticket.")
             if native.SUBPROTOCOL not in socket.scope["subprotocols"]:
                 raise UnsupportedSubprotocol(f"Expected the subprotocol {native.SUBPROTOCOL}.")
-            with self._place(socket, grant.rights):
+            is_back = await self._is_back(socket, grant.rights)
+            with self._place(socket, grant.rights, is_back=is_back):
                 await self.entry.spend(grant)
                 session = self.settings.session
                 await self._serve(socket, native.SUBPROTOCOL, native.NativeCodec(session.message_bytes, session.idle_s), grant.rights)
@@ -101,16 +103,35 @@ class Doors:
             self.metrics.errors.labels(error.code).inc()
             await socket.send_denial_response(realtime_door.refusal(error))
 
-    @contextlib.contextmanager
-    def _place(self, socket: WebSocket, rights: auth.Rights) -> Iterator[None]:
-        """A place in the house, held from before the ticket is spent. Raises `Overloaded`, `Draining`, `RateLimited`."""
-        refusal = self.admission.refusal()
-        if refusal is None and not self.admission.may_return:
+    async def _is_back(self, socket: WebSocket, rights: auth.Rights) -> bool:
+        """Whether somebody whom a newcomer's bounds would refuse comes for a session that is open here or at another worker.
+
+        Its old socket may count for a while yet: a phone that changes networks is back long before that is found dead. The client says
+        which session (`?resume=ID`), or its ticket says who it is; what it shows in `session.start` decides then.
+        """
+        is_refused = self._refusal(rights) is not None or not self.entry.has_room(socket)
+        if not is_refused or self._refusal(rights, is_back=True) is not None:
+            return False
+        session_id = socket.query_params.get("resume", "")
+        if self.sessions.holds(session_id, rights):
+            return True
+        if self._row is None or not (session_id or rights.user):
+            return False
+        return await self._row.siblings.hold(session_id, rights)
+
+    def _refusal(self, rights: auth.Rights, *, is_back: bool = False) -> StrettoError | None:
+        refusal = self.admission.refusal(is_back=is_back)
+        if refusal is None and not is_back and not self.admission.may_return:
             refusal = self.sessions.newcomer_refusal(rights.account)
-        if refusal is not None:
+        return refusal
+
+    @contextlib.contextmanager
+    def _place(self, socket: WebSocket, rights: auth.Rights, *, is_back: bool = False) -> Iterator[None]:
+        """A place in the house, held from before the ticket is spent. Raises `Overloaded`, `Draining`, `RateLimited`."""
+        if (refusal := self._refusal(rights, is_back=is_back)) is not None:
             self.metrics.refused.labels(refusal.reason or refusal.code).inc()
             raise refusal
-        with self.entry.place(socket):
+        with self.entry.place(socket, is_back=is_back):
             self.admission.connected += 1
             self.metrics.connections.inc()
             try:

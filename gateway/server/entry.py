@@ -13,7 +13,7 @@ from msgspec import structs
 from starlette.requests import HTTPConnection
 
 from gateway import addresses, auth
-from gateway.admission import Crowd, Elsewhere, Guesses, Knocks
+from gateway.admission import SPARE_SOCKETS, Crowd, Elsewhere, Guesses, Knocks
 from gateway.codecs import native
 from gateway.config import Settings
 from gateway.errors import RateLimited, WrongKey
@@ -56,11 +56,15 @@ class Entry:
         with self._counting(request):
             return auth.check_key(access or self.access, request.headers, (), native.KEY_PREFIX)
 
+    def has_room(self, knock: HTTPConnection) -> bool:
+        """Whether its address may hold one more socket open."""
+        return self._crowd.has_room(self._address(knock))
+
     @contextlib.contextmanager
-    def place(self, knock: HTTPConnection) -> Iterator[None]:
-        """One of the sockets that a client may hold open. Raises `RateLimited`."""
+    def place(self, knock: HTTPConnection, *, is_back: bool = False) -> Iterator[None]:
+        """One of the sockets that a client may hold open. `is_back`: it comes for an open session. Raises `RateLimited`."""
         address = self._address(knock)
-        if not self._crowd.enter(address):
+        if not self._crowd.enter(address, SPARE_SOCKETS if is_back else 0):
             raise self._refused(f"More than {self._server.sockets_per_address} sockets are open from this address.", 5.0)
         try:
             yield

@@ -19,7 +19,7 @@ from gateway.sessions import Sessions
 from gateway.tickets import MemoryKeeper
 from gateway.turn import Parts
 from gateway.workers import line
-from gateway.workers.line import Broken, Carried, Closed, FindTicket, Frame, Line, Page, Question, SpendTicket
+from gateway.workers.line import Broken, Carried, Closed, FindTicket, Frame, Holds, Line, Page, Question, SpendTicket
 
 QUESTION_S = 5.0  # to ask, and to take a short answer; whoever asks gives up after one
 
@@ -71,6 +71,8 @@ class Desk:
                 match question:
                     case line.Resume():
                         return question
+                    case Holds(session_id=session_id, rights=rights):
+                        await from_it.send(self._sessions.holds(session_id, rights))
                     case Page():
                         await from_it.send(await self._page())
                     case FindTicket(name=name):

@@ -34,6 +34,13 @@ class Resume(Struct, frozen=True, kw_only=True, tag="resume"):
     rights: Rights
 
 
+class Holds(Struct, frozen=True, kw_only=True, tag="holds"):
+    """Answer: as `Sessions.holds`."""
+
+    session_id: str
+    rights: Rights
+
+
 class Page(Struct, frozen=True, kw_only=True, tag="page"):
     """What `/metrics` of this worker alone would say. Answer: its bytes."""
 
@@ -50,7 +57,7 @@ class SpendTicket(Struct, frozen=True, kw_only=True, tag="spend_ticket"):
     name: str
 
 
-Question = Resume | Page | FindTicket | SpendTicket
+Question = Resume | Holds | Page | FindTicket | SpendTicket
 
 
 class Frame(Struct, frozen=True, kw_only=True, tag="frame"):

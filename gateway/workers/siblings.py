@@ -14,7 +14,7 @@ from gateway.auth import Rights
 from gateway.errors import Drained
 from gateway.events import StartSession
 from gateway.workers import line
-from gateway.workers.line import Broken, Carried, Closed, Frame, Line, Question, called
+from gateway.workers.line import Broken, Carried, Closed, Frame, Holds, Line, Question, called
 from gateway.workers.worker import Worker
 
 LOOK_S = 1.0  # after a client that does not read
@@ -47,6 +47,10 @@ class Siblings:
                 log.debug("worker does not answer", extra={"worker": number})
             await stack.aclose()
         return None
+
+    async def hold(self, session_id: str, rights: Rights) -> bool:
+        """Whether one of them has this session, or another one of its ticket's user, open."""
+        return any((await self.ask_all(Holds(session_id=session_id, rights=rights), bool)).values())
 
     async def ask_all(self, question: Question, kind: type[T]) -> dict[int, T]:
         """The answers of those that answer, by number."""

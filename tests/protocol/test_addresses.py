@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -94,6 +95,29 @@ async def test_a_client_behind_a_proxy_holds_so_many_sockets(proxied: Running) -
         pytest.fail("the place was never free again")
     for socket in held:
         await socket.close(1000)
+
+
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+@pytest.mark.parametrize("proxies", ["[]", '["127.0.0.0/8"]'])
+@pytest.mark.may_block  # starts a gateway
+async def test_an_address_that_holds_all_its_sockets_is_let_in_when_it_comes_back_for_a_session(loop: str, proxies: str) -> None:
+    bounds = {"STRETTO_SERVER__SOCKETS_PER_ADDRESS": "2", "STRETTO_SERVER__TRUSTED_PROXIES": proxies}
+    with gateway(bounds, "--loop", loop) as running:
+        async with peer(running.voice_url) as old, peer(running.voice_url, start={"output": "text"}):
+            await old.send(type="session.start", output="text")
+            ready = await old.until("session.ready")
+            wish = {"session_id": ready["session_id"], "token": ready["resume_token"], "last_seq": 0}
+            with pytest.raises((InvalidHandshake, ConnectionClosed, OSError)):
+                async with peer(running.voice_url):
+                    pass
+            if proxies == "[]":  # who asks for anything else is cut off, too
+                with pytest.raises((OSError, http.client.HTTPException)):
+                    await asyncio.to_thread(urllib.request.urlopen, urllib.request.Request(f"{running.http_url}/v1/tickets", b"{}"))
+            async with peer(f"{running.voice_url}?resume={ready['session_id']}") as new:
+                await new.send(type="session.start", resume=wish)
+                assert (await new.until("session.ready"))["resumed"]
+                assert (await old.closed())[0] == 4001
+        assert [line for line in running.lines if "Exception" in line or "Invalid HTTP" in line] == []
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])

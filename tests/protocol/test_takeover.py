@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry
+from websockets.exceptions import InvalidStatus
 
 from gateway.errors import Superseded
 from gateway.events import Pong
 from gateway.metrics import Metrics
 from gateway.outbox import Outbox
 from tests.protocol.peer import Frame, Peer, peer
+from tests.protocol.test_tickets import ask
 from tests.running import Running, gateway
 
 QUICK = {
@@ -86,6 +89,79 @@ async def test_a_reader_that_was_just_woken_leaves_the_frame_to_the_newer_one() 
         await old
     seq, event = await outbox.next()
     assert (seq, event) == (1, Pong(t=1.0))
+
+
+@pytest.fixture
+def full() -> Iterator[Running]:
+    """A house with one place, where each user of a key may have one conversation."""
+    keyed = {"STRETTO_KEYS__APP__KEY": "alpha", "STRETTO_KEYS__APP__SESSIONS": "1", "STRETTO_SESSION__MAX_SESSIONS": "1"}
+    with gateway({**QUICK, **keyed}) as started:
+        yield started
+
+
+def back(running: Running, ready: Frame) -> str:
+    return f"{running.voice_url}?resume={ready['session_id']}"
+
+
+async def test_a_full_house_lets_in_who_comes_for_its_own_place(full: Running) -> None:
+    async with peer(full.voice_url, key="alpha") as old:  # nobody knows that it is dead
+        ready = await started(old, output="text")
+        with pytest.raises(InvalidStatus) as newcomer:
+            async with peer(full.voice_url, key="alpha"):
+                pass
+        assert newcomer.value.response.status_code == 503
+        for _ in range(3):
+            async with peer(back(full, ready), key="alpha") as new:
+                ready = await resumed(new, ready, 0)
+                assert ready["resumed"] is True
+                await new.send(type="ping", t=1.0)
+                await new.until("pong")
+                await new.socket.close(4000)
+        assert (await old.closed())[0] == 4001
+
+
+async def test_a_full_house_lets_nobody_in_who_only_says_so(full: Running) -> None:
+    async with peer(full.voice_url, key="alpha") as guest:
+        ready = await started(guest, output="text")
+        for url in (f"{full.voice_url}?resume=sess_0123456789abcdef", f"{full.voice_url}?resume="):
+            with pytest.raises(InvalidStatus) as caught:
+                async with peer(url, key="alpha"):
+                    pass
+            assert caught.value.response.status_code == 503
+        async with peer(back(full, ready), key="alpha") as liar:
+            await liar.send(type="session.start", output="text")
+            code, frames = await liar.closed()
+            assert (code, frames[-1]["code"]) == (1013, "overloaded")
+        async with peer(back(full, ready), key="alpha") as thief:
+            await thief.send(type="session.start", resume={"session_id": ready["session_id"], "token": "guess", "last_seq": 0})
+            assert (await thief.closed())[0] == 1008
+        await guest.send(type="ping", t=1.0)
+        await guest.until("pong")
+
+
+async def test_who_lacks_what_is_kept_no_more_begins_anew_in_its_own_place(full: Running) -> None:
+    async with peer(full.voice_url, key="alpha") as old, peer(back(full, ready := await started(old, output="text")), key="alpha") as new:
+        again = await resumed(new, ready, 10_000)
+        assert again["resumed"] is False
+        assert again["session_id"] != ready["session_id"]
+        assert (await old.closed())[0] == 4001
+        await new.send(type="text", text="Hello?")
+        await new.until("turn.done")
+
+
+async def test_the_user_of_a_ticket_is_known_without_saying_which_session(full: Running) -> None:
+    async def ticket(user: str) -> str:
+        answer, body = await asyncio.to_thread(partial(ask, full, {"user": user}))
+        assert answer == 201
+        return str(body["ticket"])
+
+    async with peer(full.voice_url, key=await ticket("ann")) as old:
+        ready = await started(old, output="text")
+        with pytest.raises(InvalidStatus):
+            async with peer(full.voice_url, key=await ticket("bob")):
+                pass
+        async with peer(full.voice_url, key=await ticket("ann")) as new:
+            assert (await resumed(new, ready, 0))["resumed"] is True
 
 
 async def refused(outbox: Outbox) -> None:

@@ -185,6 +185,29 @@ async def test_places_are_counted_over_all_workers(row: Running) -> None:
             await started(client, output="text")
 
 
+async def test_a_full_house_lets_in_who_comes_for_its_own_place_whichever_worker_has_it(row: Running) -> None:
+    async with AsyncExitStack() as stack:
+        async with asyncio.timeout(PATIENCE_S):
+            while sum((await metric(row, "stretto_connections")).values()):  # of the tests before
+                await asyncio.sleep(0.05)
+        holders = [await stack.enter_async_context(talker(row)) for _ in range(12)]
+        old, carried = holders.pop(), sum((await metric(row, "stretto_connections_carried_total")).values())
+        ready, *_ = [await started(old, output="text"), *[await started(holder, output="text") for holder in holders]]
+        for _ in range(TRIES):
+            with pytest.raises(InvalidStatus):
+                async with talker(row):
+                    pass
+            url = f"{row.voice_url}?resume={ready['session_id']}"
+            new = await stack.enter_async_context(peer(url, key="main", close_timeout=1))
+            ready = await started(new, resume=wish(ready, 0))
+            assert ready["resumed"]
+            assert (await old.closed())[0] == 4001
+            old = new
+            if sum((await metric(row, "stretto_connections_carried_total")).values()) > carried:
+                return
+        pytest.fail("no connection was carried")
+
+
 def ticket_of(running: Running, **wish: object) -> str:
     data = json.dumps(wish).encode()
     request = urllib.request.Request(f"{running.http_url}/v1/tickets", data, {"Authorization": "Bearer main"}, method="POST")

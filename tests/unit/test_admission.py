@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.admission import BAD_MESSAGES, KNOCKERS, Admission, Crowd, Guesses, Knocks, Mistakes, Rate
+from gateway.admission import BAD_MESSAGES, KNOCKERS, SPARE_SOCKETS, Admission, Crowd, Guesses, Knocks, Mistakes, Rate
 from gateway.errors import Draining, Overloaded
 
 
@@ -34,6 +34,30 @@ def test_a_detached_session_keeps_its_place_against_newcomers_only() -> None:
     assert made.refusal() is None, "its own client may be coming back"
     made.connected = 2
     assert made.is_full(), "a newcomer finds no place"
+
+
+def test_who_comes_back_stands_beside_the_old_connection_until_that_is_found_dead() -> None:
+    made = ready(2)
+    made.connected = 2
+    assert made.refusal(is_back=True) is None
+    made.connected = 3
+    assert isinstance(made.refusal(), Overloaded)
+    assert made.is_full(), "who said so and comes for no session finds no place"
+    made.connected = 2 + SPARE_SOCKETS
+    assert isinstance(made.refusal(is_back=True), Overloaded), "so many and no more"
+    made.is_draining = True
+    made.connected = 1
+    assert isinstance(made.refusal(is_back=True), Draining)
+
+
+def test_an_address_has_a_few_sockets_more_for_who_comes_back() -> None:
+    crowd = Crowd(1)
+    assert crowd.enter("a")
+    assert not crowd.has_room("a")
+    assert not crowd.enter("a")
+    assert [crowd.enter("a", 2) for _ in range(3)] == [True, True, False]
+    assert crowd.has_room("b")
+    assert len(crowd) == 3
 
 
 def test_a_draining_server_takes_nobody() -> None:

@@ -206,6 +206,8 @@ async def test_a_dropped_connection_is_resumed_and_nothing_comes_twice() -> None
         start = await peer.start(resumed=True)
         assert start.resume is not None
         assert (start.resume.session_id, start.resume.token, start.resume.last_seq) == ("s1", "t1", 2)
+        assert peer.socket.request is not None
+        assert peer.socket.request.path.endswith("?tenant=a&resume=s1"), "a full house lets it in"
         peer.seq = 1
         await peer.send(TextDelta(turn=1, text="One ", tokens=1))  # seq 2 again: the client has it
         await peer.send(TextDelta(turn=1, text="two.", tokens=1))
@@ -215,7 +217,7 @@ async def test_a_dropped_connection_is_resumed_and_nothing_comes_twice() -> None
         await peer.send(TurnDone(turn=1, status="completed", timeline=Timeline()))
         await peer.socket.wait_closed()
 
-    async with serving(first, second) as server, connect(server.url) as conversation:
+    async with serving(first, second) as server, connect(f"{server.url}?tenant=a") as conversation:
         reply = await conversation.text("Count.")
         await conversation.ping()  # asked on the first connection, answered on the second
         await reply.finished()

@@ -47,6 +47,7 @@ test("connect offers the subprotocol and the key beside it, and starts the sessi
   const peer = server();
   const connecting = connect("ws://host/v1/voice", { WebSocket: peer.WebSocket, clock: new Clock(), key: "K", start: { voice: "amy" } });
   assert.deepEqual(peer.last.protocols, ["stretto.msgpack.v1", "stretto-key.K"]);
+  assert.equal(peer.last.url, "ws://host/v1/voice");
   peer.last.ready();
   const session = await connecting;
   const [start] = peer.last.sent;
@@ -123,6 +124,7 @@ test("after a loss the session is resumed from the last frame, and nothing comes
   assert.equal(session.state, "waiting");
   await clock.advance(250);
   peer.last.accept();
+  assert.match(peer.last.url, /[^?]\?resume=s1$/); // a full house lets it in
   assert.deepEqual(peer.last.sent[0].resume, { session_id: "s1", token: "t1", last_seq: 4 });
   peer.last.say({ type: "session.ready", session_id: "s1", resume_token: "t2", resumed: true, audio_out: {}, limits: { message_bytes: 65536 }, voices: [] });
   peer.last.say(...frames.slice(2)); // two of them had arrived
