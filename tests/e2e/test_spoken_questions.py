@@ -19,6 +19,7 @@ from engine.settings import AsrSettings, EngineSettings
 from engine.weights import SILERO, SMART_TURN, WHISPER_BASE, fetch
 from gateway.events import AppendAudio, AudioFrame, SpeechEnded, SpeechStarted, Transcribed, TurnDone, TurnStarted
 from gateway.sessions import Sessions
+from tests.load.crowd_bench import crowd, processes
 from tests.load.spoken_bench import SHORT, Bench, Client, admitting
 from tests.load.spoken_questions import CACHE, QUESTIONS, Said, noisy, spoken, words
 
@@ -122,3 +123,16 @@ async def test_a_speech_of_seventy_seconds_is_one_utterance_and_understood_to_it
 def with_pause(sentence: Said) -> bytes:
     """With 450 ms behind it: shorter than the wait for a text that is still awaited."""
     return sentence.pcm[: int((sentence.end_s + 0.45) * 16_000) * 2]
+
+
+async def test_of_a_crowd_that_speaks_at_once_everybody_is_understood_or_told(ears: Ears) -> None:
+    """The short form of `tests.load.crowd_bench`: more people than can be read in the time that a final text has."""
+    assert isinstance(ears.recognizer, Whisper)
+    n_people = 12
+    parts = await Bench(ears).parts(SHORT, drafts=False, hearing={"final_s": 1.0})
+    told = await crowd(await spoken(QUESTIONS[:6], by_all=False), n_people, 1, parts, ears.recognizer, processes(ears))
+    assert told["utterances"] >= n_people
+    assert told["unanswered"] == 0, told
+    assert set(told["told"]) <= {"asr_failed"}
+    assert max(figures["most_waiting"] for figures in told["rounds"]) <= 2 * told["utterances"], "a final and a partial of each at most"
+    assert told["waiting_at_the_end"] == 0

@@ -3,7 +3,7 @@
 Run: `python -m tests.load.spoken_bench` (a quarter of an hour, in real time; `--questions 6` for a short form). Prints JSON: end of speech
 to final text and to first sound, with drafts and without, clean and in noise; words misheard; pauses and stops of a reply; CPU for each
 second of one session. End of speech is the last sample above 1 % of full scale. The weights are those of `stretto fetch`.
-`--crowd 100`: so many people ask three times each, all at once, instead; how many are understood, after how long, and who is told to wait.
+Many who speak at once: `tests.load.crowd_bench`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from gateway.events import (
     AppendAudio,
     AudioFrame,
     AudioIn,
-    ErrorRaised,
     Interrupted,
     PlayoutPaused,
     ServerEvent,
@@ -225,43 +224,6 @@ def outcomes(metrics: Metrics) -> dict[str, int]:
     }
 
 
-async def ask_at_once(recordings: Sequence[Said], n_people: int, n_times: int, parts: Parts) -> dict[str, Any]:
-    """Everybody speaks at the same time, waits for their text or for being told, and speaks again. Any: figures as JSON."""
-    waits: list[float] = []
-    understood = [0] * n_people
-    told: dict[str, int] = {}
-
-    async def converse(n: int, client: Client, start: asyncio.Barrier) -> None:
-        for turn in range(n_times):
-            await start.wait()
-            recording = recordings[(n + turn) % len(recordings)]
-            began_s = await client.speak(recording.pcm)
-            await client.until(Transcribed if client.final(began_s)[1] else ErrorRaised, began_s, parts.settings.hearing.final_s)
-            final_s, text = client.final(began_s)
-            if text:
-                understood[n] += 1
-                waits.append(final_s - began_s - recording.end_s)
-            for at, event in client.arrived:
-                if at >= began_s and isinstance(event, ErrorRaised):
-                    told[event.code] = told.get(event.code, 0) + 1
-
-    async with asyncio.TaskGroup() as tasks:
-        sessions = Sessions(parts, admitting(n_people))
-        tasks.create_task(sessions.run(), name="sessions")
-        await sessions.started.wait()
-        clients = [Client(sessions) for _ in range(n_people)]
-        readers = [await client.open(tasks) for client in clients]
-        start = asyncio.Barrier(n_people)
-        async with asyncio.TaskGroup() as crowd:
-            for n, client in enumerate(clients):
-                crowd.create_task(converse(n, client, start), name=f"person {n}")
-        for reader in readers:
-            reader.cancel()
-        sessions.stop()
-    n_asked = n_people * n_times
-    return {"asked": n_asked, "understood": sum(understood), "never": understood.count(0), "text_ms": quantiles(waits), "told": told}
-
-
 def show(what: str, figures: dict[str, Any]) -> None:  # Any: figures as JSON
     print(json.dumps({what: figures, "load": round(os.getloadavg()[0], 1)}), flush=True)
 
@@ -272,11 +234,11 @@ class Bench:
     def __init__(self, ears: Ears) -> None:
         self._ears = ears
 
-    async def parts(self, reply: str, *, drafts: bool) -> Parts:
+    async def parts(self, reply: str, *, drafts: bool, hearing: dict[str, float] | None = None) -> Parts:
         model, voices = ScriptedModel([reply], ttft_ms=52, itl_ms=17), ScriptedVoice()
         await model.start()
         await voices.start()
-        tree = config.check({"speculation": {"enabled": drafts}, "session": {"max_sessions": 200}})
+        tree = config.check({"speculation": {"enabled": drafts}, "session": {"max_sessions": 200}, "hearing": hearing or {}})
         now, metrics = asyncio.get_running_loop().time, Metrics(CollectorRegistry())
         return Parts(model=model, voices=voices, metrics=metrics, settings=tree, rules=DEFAULT, now=now, ears=self._ears)
 
@@ -298,7 +260,7 @@ class Bench:
             show("cpu", {"heard": name, "seconds_per_session_second": await cpu_of(pcm, await self.parts(SHORT, drafts=True), pids)})
 
 
-async def bench(n_questions: int, n_people: int) -> None:
+async def bench(n_questions: int) -> None:
     settings = EngineSettings(cache_path=CACHE, asr=AsrSettings(engine="whisper"))
     ears, note = build_ears(settings)
     if ears is None or ears.end_of_turn is None:
@@ -308,19 +270,15 @@ async def bench(n_questions: int, n_people: int) -> None:
     every = max(1, len(questions) // n_questions)
     await asyncio.gather(ears.recognizer.start(), ears.detector.start(), ears.end_of_turn.start())
     show("ears", {"are": note, "cores": os.cpu_count(), "questions": len(questions[::every])})
-    if n_people:
-        show("crowd", await ask_at_once(questions, n_people, 3, await Bench(ears).parts(SHORT, drafts=False)))
-    else:
-        await Bench(ears).run(questions[::every], stops)
+    await Bench(ears).run(questions[::every], stops)
     await asyncio.gather(ears.recognizer.close(), ears.detector.close(), ears.end_of_turn.close())
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--questions", type=int, default=30, help="how many of them")
-    parser.add_argument("--crowd", type=int, default=0, metavar="PEOPLE", help="who speak at once")
     asked = parser.parse_args()
-    asyncio.run(bench(asked.questions, asked.crowd))
+    asyncio.run(bench(asked.questions))
 
 
 if __name__ == "__main__":
