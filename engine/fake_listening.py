@@ -176,6 +176,8 @@ class Heard(Struct, frozen=True, kw_only=True):
     language: str = "en"
     final_ms: float | None = None
     errors: tuple[type[EngineError], ...] = ()
+    rivals: tuple[str, ...] = ()
+    certainty: float | None = None
 
     def partial(self, length_ms: float) -> str:
         """What is understood of the first `length_ms`."""
@@ -231,7 +233,7 @@ class ScriptedRecognizer(_Mortal):
             return None
         if transcription.is_final:
             self._forget(transcription.utterance)
-            return Transcript(text=heard.text, language=heard.language)
+            return Transcript(text=heard.text, language=heard.language, rivals=heard.rivals, certainty=heard.certainty)
         return Transcript(text=heard.partial(bytes_to_ms(len(transcription.pcm), _RATE_HZ)), language=heard.language)
 
     def cancel(self, utterance: str) -> None:

@@ -98,10 +98,16 @@ class HeardWord(Struct, frozen=True, kw_only=True):
 
 
 class Transcript(Struct, frozen=True, kw_only=True):
-    """What was understood; no text means that nobody spoke. `language` is None where the engine does not say."""
+    """What was understood; no text means that nobody spoke. `language` is None where the engine does not say.
+
+    `rivals`: other readings that the engine finds nearly as likely, the likelier first. `certainty`: the mean log-probability of a
+    token, 0 or less; None where the engine does not say.
+    """
 
     text: str
     language: str | None = None
+    rivals: tuple[str, ...] = ()
+    certainty: float | None = None
     words: tuple[HeardWord, ...] = ()
 
 

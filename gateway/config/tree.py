@@ -191,7 +191,7 @@ class EndpointingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     min_speech_ms: PositiveInt = 96
     likely_ms: PositiveInt = 32
     score_ms: PositiveInt = 96
-    sure_score: Probability = 0.8
+    sure_score: Probability = 0.75
     sure_ms: PositiveInt = 192
     unsure_ms: PositiveInt = 800
     longest_ms: PositiveInt = 1500

@@ -14,7 +14,7 @@ from gateway.endpointing.endpointer import (
     SpeechStarted,
     TurnEnded,
 )
-from gateway.endpointing.reading import Reading, read
+from gateway.endpointing.reading import Reading, read, read_heard
 from gateway.endpointing.script import simplified
 from gateway.endpointing.waiting import wait_ms
 from gateway.endpointing.wishes import LONGEST_PREROLL_MS, LONGEST_SILENCE_MS, adapted, in_force
@@ -22,5 +22,5 @@ from gateway.endpointing.wishes import LONGEST_PREROLL_MS, LONGEST_SILENCE_MS, a
 __all__ = [
     "LONGEST_PREROLL_MS", "LONGEST_SILENCE_MS",
     "Decision", "EndLikely", "Endpointer", "NoiseHeard", "Reading", "ScoreWanted", "SpeechResumed", "SpeechStarted", "TurnEnded", "Verdict",
-    "adapted", "in_force", "is_echo", "judge", "read", "simplified", "wait_ms",
+    "adapted", "in_force", "is_echo", "judge", "read", "read_heard", "simplified", "wait_ms",
 ]  # fmt: skip

@@ -5,12 +5,13 @@ Pure: time is milliseconds of the stream's own audio. Assumes frames in order; a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from gateway.config import EndpointingSettings
-from gateway.endpointing.reading import Reading, read
+from gateway.endpointing.reading import Reading, read, read_heard
 from gateway.endpointing.waiting import wait_ms
 
 
@@ -67,7 +68,7 @@ class Endpointer:
         self._run_ms = self._run_from_ms = 0.0  # of voice without a gap
         self._started_ms = self._voiced_ms = self._spoken_until_ms = 0.0
         self._score: float | None = None
-        self._reading = Reading.UNREAD
+        self._reading = self._plain = Reading.UNREAD  # with what may have been said instead, and without
 
     def adapt(self, settings: EndpointingSettings) -> None:
         """Other numbers from now on; an utterance that is open goes on under them."""
@@ -101,9 +102,9 @@ class Endpointer:
         self._score = score
         return self._decide() if self._is_speech and self._is_likely else []
 
-    def take_text(self, text: str) -> list[Decision]:
-        """The utterance's text so far."""
-        self._reading = read(text)
+    def take_text(self, text: str, rivals: Sequence[str] = (), certainty: float | None = None) -> list[Decision]:
+        """The utterance's text so far, readings of it that are nearly as likely, and how likely its words are (`read_heard`)."""
+        self._reading, self._plain = read_heard(text, rivals, certainty), read(text)
         return self._decide() if self._is_speech and self._is_likely else []
 
     def force(self) -> list[Decision]:
@@ -118,7 +119,7 @@ class Endpointer:
 
     def wait_ms(self) -> float:
         """The silence that would end the turn, as things stand."""
-        return wait_ms(self._settings, self._score, self._reading)
+        return wait_ms(self._settings, self._score, self._reading, self._plain)
 
     def _voiced(self, pts_ms: float, length_ms: float) -> list[Decision]:
         settings = self._settings
@@ -139,7 +140,7 @@ class Endpointer:
         if self._is_likely:
             decisions.append(SpeechResumed(self._run_from_ms))
             self._is_likely = self._is_score_wanted = False
-            self._score, self._reading = None, Reading.UNREAD
+            self._score, self._reading, self._plain = None, Reading.UNREAD, Reading.UNREAD
         if self._now_ms - self._started_ms >= settings.longest_utterance_s * 1000:
             decisions += self._end("length")
         return decisions
@@ -181,4 +182,4 @@ class Endpointer:
         self._started_ms = self._voiced_ms = 0.0
         self._spoken_until_ms = self._now_ms
         self._score = None
-        self._reading = Reading.UNREAD
+        self._reading = self._plain = Reading.UNREAD

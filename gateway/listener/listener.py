@@ -14,7 +14,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from engine.api import Ears, EngineError
+from engine.api import Ears, EngineError, Transcript
 from engine.audio_codecs.incoming import IncomingAudio
 from gateway.config import Settings
 from gateway.endpointing import (
@@ -341,15 +341,15 @@ class Listener:
             self._readings.forget_pause(utterance)
         self._owner.on_speech_resumed(utterance.number)
 
-    def _on_closing(self, utterance: OpenUtterance, text: str) -> None:
+    def _on_closing(self, utterance: OpenUtterance, read: Transcript) -> None:
         if utterance is not self._open:
             return
-        text = utterance.text_with(text)
+        text, *rivals = map(utterance.text_with, (read.text.strip(), *read.rivals))
         self._owner.on_text(utterance.number, text)
         if utterance is self._open:
             self._tell_likely(utterance, text)
         if utterance is self._open:
-            self._act(self._endpointer.take_text(text))
+            self._act(self._endpointer.take_text(text, rivals, read.certainty))
 
     def _on_score(self, utterance: OpenUtterance, score: float) -> None:
         if utterance is self._open:

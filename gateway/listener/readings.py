@@ -69,7 +69,7 @@ class Readings:
         utterance.pause += 1
 
     def read_closing(
-        self, utterance: OpenUtterance, pcm: bytes, language: str | None, on_text: Callable[[OpenUtterance, str], None]
+        self, utterance: OpenUtterance, pcm: bytes, language: str | None, on_text: Callable[[OpenUtterance, Transcript], None]
     ) -> None:
         """Text of the newest piece, as if it were over; where it is, it is the final one."""
         piece, pause = utterance.piece, utterance.pause
@@ -80,7 +80,7 @@ class Readings:
                 return
             piece.text, piece.pcm = (transcript.text.strip(), transcript.language), b""
             if utterance.pause == pause:
-                on_text(utterance, piece.text[0])
+                on_text(utterance, transcript)
 
         piece.closing = self._spawn(utterance, read(), "closing text")
 

@@ -18,10 +18,11 @@ from pathlib import Path
 from msgspec import Struct
 
 from gateway.config import EndpointingSettings
-from gateway.endpointing import read, wait_ms
+from gateway.endpointing import Reading, read, read_heard, wait_ms
 
 HEARD = Path(__file__).with_name("turn_ends_heard.tsv")
 PAUSE_MS = {"pause": (300, 1100), "hesitation": (500, 1600), "dictation": (350, 1200), "recorded": (300, 1100)}
+RIVAL = " | "  # between two rivals of a text
 ROUNDS = 20  # draws of each pause
 FAST_TEXT_MS = 112.0  # of silence until the text is there: `likely_ms` and a recognizer that takes 80 ms
 
@@ -37,6 +38,12 @@ class Silence(Struct, frozen=True):
     score: float
     said: str
     text: str
+    certainty: float | None
+    rivals: tuple[str, ...]
+
+    @property
+    def reading(self) -> Reading:
+        return read_heard(self.text, self.rivals, self.certainty)
 
 
 Rule = Callable[[Silence], float]
@@ -47,15 +54,17 @@ def heard() -> list[Silence]:
     found = []
     for line in HEARD.read_text("utf-8").splitlines():
         if line and not line.startswith("#"):
-            half, kind, language, voice, is_end, score, said, text = line.split("\t")
-            found.append(Silence(half, kind, language, voice, is_end == "1", float(score), said, text))
+            half, kind, language, voice, is_end, score, said, text, certainty, rivals = line.split("\t")
+            known = float(certainty) if certainty else None
+            others = tuple(rivals.split(RIVAL)) if rivals else ()
+            found.append(Silence(half, kind, language, voice, is_end == "1", float(score), said, text, known, others))
     return found
 
 
 def ours(text_ms: float = FAST_TEXT_MS) -> Rule:
     """The gateway's rule, where the text comes after so much silence."""
     settings = EndpointingSettings()
-    return lambda s: max(wait_ms(settings, s.score, read(s.text)), min(text_ms, settings.unsure_ms))
+    return lambda s: max(wait_ms(settings, s.score, s.reading, read(s.text)), min(text_ms, settings.unsure_ms))
 
 
 def timer(ms: float) -> Rule:
@@ -90,8 +99,9 @@ def main() -> None:
     silences, settings = heard(), EndpointingSettings()
     rules: dict[str, Rule] = {
         "ours": ours(asked.text_ms),
-        "by the sound alone": lambda s: wait_ms(settings, s.score, read("")),
-        "by the words alone": lambda s: wait_ms(settings, None, read(s.text)),
+        "by the sound alone": lambda s: wait_ms(settings, s.score, Reading.EMPTY),
+        "by the words alone": lambda s: wait_ms(settings, None, s.reading),
+        "without rivals and certainty": lambda s: max(wait_ms(settings, s.score, read(s.text)), asked.text_ms),
         "timer 500 ms": timer(500),
         "timer 800 ms": timer(800),
     }
@@ -108,7 +118,7 @@ def main() -> None:
     if asked.wrong:
         ours_ms = rules["ours"]
         for s in sorted((s for s in silences if s.half == asked.wrong), key=lambda s: -ours_ms(s) if s.is_end else ours_ms(s)):
-            what = f"{'end' if s.is_end else 'pause':5} {s.kind:10} {s.score:.2f} {read(s.text):10}"
+            what = f"{'end' if s.is_end else 'pause':5} {s.kind:10} {s.score:.2f} {s.reading:10}"
             print(f"{ours_ms(s):6.0f} {what} {s.said} | {s.text}")
 
 

@@ -26,6 +26,7 @@ from engine.tts.kokoro import Kokoro
 from engine.tts.piper import Piper
 from engine.weights import KOKORO, PIPER_JOE, SMART_TURN, WHISPER_BASE, fetch
 from tests.e2e.local_engines import CACHE, weights
+from tests.load.turn_ends_bench import RIVAL
 
 SET = Path(__file__).with_name("turn_ends.tsv")
 HEARD = Path(__file__).with_name("turn_ends_heard.tsv")
@@ -57,7 +58,7 @@ RECORDED = {  # file -> half, kind, and whether it ends as a speaker ends
     "numbers.raw": ("b", "dictation", True),
 }
 HEAD = """\
-# half	kind	language	voice	end (1) or pause (0)	smart-turn's score	what is said	what Whisper read
+# half	kind	language	voice	end (1) or pause (0)	smart-turn's score	what is said	what Whisper read	its certainty	rivals
 # Made by `python -m tests.load.turn_ends_hearing`: smart-turn v3.2 (cpu), Whisper base (int8); spoken by Piper (joe), Kokoro v1.0 (int8);
 # recordings: Debian's pocketsphinx-testdata 0.8+5prealpha+1-15 (LibriVox and card games, BSD-2). None of the audio is kept.
 """
@@ -186,6 +187,8 @@ async def main(halves: str, only_recorded: bool) -> None:
             f"{score:.3f}",
             silence.said,
             text,
+            "" if transcript is None or transcript.certainty is None else f"{transcript.certainty:.2f}",
+            "" if transcript is None else RIVAL.join(transcript.rivals),
         )
         lines.append("\t".join(columns))
         print(lines[-1], file=sys.stderr, flush=True)

@@ -135,6 +135,25 @@ async def test_speech_and_silence_become_one_utterance() -> None:
         assert scene.notes.utterances[0].ended_s == pytest.approx(1002.0, abs=0.05)
 
 
+@pytest.mark.parametrize(
+    ("heard", "waits_long"),
+    [
+        (Heard(text="I need a hotel enrollment.", rivals=("I need a hotel in Rome and.",)), True),
+        (Heard(text="Newnack.", certainty=-1.2), True),
+        (Heard(text="Ten of clubs.", rivals=("Ten of cloves.",), certainty=-0.5), False),
+    ],
+)
+async def test_a_text_that_may_be_another_one_is_waited_for_where_the_sound_is_not_sure(heard: Heard, waits_long: bool) -> None:
+    async with listening((heard, heard), scores=(0.7, 0.9)) as scene:
+        for _ in range(2):
+            await scene.send(1500)
+            await scene.send(2000, SILENCE)
+        assert [utterance.text for utterance in scene.notes.utterances] == [heard.text, heard.text]
+        unsure, sure = (at for at, what, _ in scene.notes.told if what == "ended")
+        assert 1.4 < unsure - 1.5 < 1.7 if waits_long else unsure - 1.5 < 0.5
+        assert sure - 5.0 < 0.3
+
+
 async def test_partial_texts_come_while_somebody_speaks() -> None:
     async with listening() as scene:
         await scene.send(2500)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from engine.api import EngineSetupError
 from engine.asr.whisper import Whisper
-from engine.asr.whisper.reading import is_loop, is_silence, most_tokens, read
+from engine.asr.whisper.reading import is_loop, is_silence, most_tokens, near, read
 from engine.asr.whisper.windows import LONGEST, split, window_s
 from engine.mel import log_mel, normalize
 
@@ -66,6 +66,14 @@ def test_what_is_said_once_is_believed_and_loops_and_noise_are_not() -> None:
     assert not is_silence(0.8, -0.3)
     assert not is_silence(0.01, -1.7)
     assert is_silence(0.01, -3.0)
+
+
+def test_rivals_are_other_texts_that_are_nearly_as_likely() -> None:
+    readings = [("I need a hotel enrollment.", -0.43), ("I need a hotel in Rome and.", -0.48), ("I need a hotel in Roman.", -0.54)]
+    assert near(readings) == ("I need a hotel in Rome and.",)
+    assert near([("I think so.", -0.04), ("I think so...", -1.01)]) == ()
+    assert near([("no", -1.0), ("no", -1.05), ("", -1.05), ("now", -1.05), ("now", -1.08)]) == ("now",)
+    assert near([("yes", -0.1)]) == ()
     assert most_tokens(2.0) < most_tokens(8.0) < 224
 
 

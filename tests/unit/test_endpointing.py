@@ -18,6 +18,7 @@ from gateway.endpointing import (
     is_echo,
     judge,
     read,
+    read_heard,
     wait_ms,
 )
 from gateway.endpointing.echo import recent, units
@@ -215,14 +216,52 @@ def test_words_say_whether_more_will_come(text: str, reading: Reading) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "rivals", "certainty", "reading"),
+    [
+        ("I need a hotel enrollment.", ("I need a hotel in Rome and.",), -0.43, Reading.HESITATING),
+        ("我的電話是一三吧", ("我的電話是13吧", "我的電話是138"), -0.3, Reading.DICTATING),
+        ("When we are young?", ("When we were young.",), -0.3, Reading.LEADING),
+        ("It's 017.", ("It is 017 and",), -0.2, Reading.DICTATING),
+        ("I was thinking", ("I was thinking.", "I was thinking..."), -0.46, Reading.HESITATING),
+        ("It is 4.", ("It is for.", "It is 4 5 6"), -0.4, Reading.HESITATING),
+        ("What is the weather like tomorrow?", ("what is the weather like tomorrow?",), -0.1, Reading.COMPLETE),
+        ("去個嗎？", (), -1.08, Reading.DOUBTFUL),
+        ("紐納克", ("紐纳克",), -0.84, Reading.DOUBTFUL),
+        ("Ten of cloves.", (), -0.78, Reading.COMPLETE),
+        ("So I", (), -1.34, Reading.HESITATING),
+        ("", (), -1.3, Reading.EMPTY),
+        ("What time is it?", (), None, Reading.COMPLETE),
+    ],
+)
+def test_what_may_have_been_said_instead_counts_too(text: str, rivals: tuple[str, ...], certainty: float | None, reading: Reading) -> None:
+    assert read_heard(text, rivals, certainty) is reading
+
+
+def test_a_rival_that_wants_more_is_waited_for() -> None:
+    endpointer, decisions = run("v" * 20 + "ss{0.7}" + "s" * 5)
+    assert kinds(decisions) == [SpeechStarted, EndLikely]
+    assert endpointer.take_text("I need a hotel enrollment.", ("I need a hotel in Rome and.",), -0.4) == []
+    assert endpointer.wait_ms() == SETTINGS.longest_ms
+    assert kinds(endpointer.score(0.95)) == [TurnEnded], "a sure sound and a finished text need no third witness"
+
+
+def test_a_guess_of_the_recognizer_is_waited_for_where_the_sound_is_not_sure() -> None:
+    endpointer, _ = run("v" * 20 + "ss{0.7}" + "s" * 12)
+    assert endpointer.take_text("Newnack.", (), -1.2) == []
+    assert endpointer.wait_ms() == SETTINGS.longest_ms
+    assert kinds(endpointer.take_text("Newnack.", (), -0.4)) == [TurnEnded]
+
+
+@pytest.mark.parametrize(
     ("score", "reading", "wait"),
     [
         (0.9, Reading.COMPLETE, 192),
         (0.9, Reading.OPEN, 192),
         (0.9, Reading.EMPTY, 192),
-        (0.9, Reading.LEADING, 800),
-        (0.9, Reading.HESITATING, 1200),
-        (0.9, Reading.DICTATING, 1000),
+        (0.9, Reading.LEADING, 1120),
+        (0.9, Reading.HESITATING, 1500),
+        (0.9, Reading.DICTATING, 1200),
+        (0.9, Reading.DOUBTFUL, 1500),
         (0.5, Reading.OPEN, 800),
         (None, Reading.EMPTY, 800),
         (None, Reading.UNREAD, 800),
@@ -232,9 +271,11 @@ def test_words_say_whether_more_will_come(text: str, reading: Reading) -> None:
         (None, Reading.HESITATING, 1500),
         (0.4, Reading.DICTATING, 1200),
         (0.05, Reading.OPEN, 1033),
+        (0.05, Reading.COMPLETE, 1033),
+        (0.2, Reading.COMPLETE, 560),
         (0.05, Reading.DICTATING, 1500),
         (0.05, Reading.HESITATING, 1500),
-        (0.65, Reading.OPEN, 496),
+        (0.625, Reading.OPEN, 496),
     ],
 )
 def test_score_and_words_move_the_wait_together(score: float | None, reading: Reading, wait: float) -> None:

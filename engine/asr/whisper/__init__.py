@@ -75,6 +75,6 @@ class Whisper:
         async with aclosing(self._worker.stream(f"transcription {next(self._numbers)}", body, priority)) as steps:
             async for step in steps:
                 if step is not None:
-                    text, language = step
-                    return Transcript(text=text, language=language)
+                    text, language, rivals, certainty = step
+                    return Transcript(text=text, language=language, rivals=tuple(rivals), certainty=certainty)
         raise EngineError(f"{NAME} gave no text")

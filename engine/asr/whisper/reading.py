@@ -14,6 +14,7 @@ from collections.abc import Sequence
 _NO_SPEECH = 0.4  # the model's own probability that nobody speaks, believed where it is unsure of its words too
 _UNSURE = -1.0  # mean log-probability of a token
 _GUESSED = -2.5  # and where it has no idea of its words at all
+_NEARLY = 0.1  # of mean log-probability behind the best reading: "coffee and" is so near to "coffee hand", "I think so..." 0.9 off
 _REPETITIVE = 2.4  # how far text may be compressed
 _SHORTEST_REFRAIN, _LONGEST_REFRAIN = 3, 20  # words: "no, no, no" is said, "she put down her bags" three times in a row is not
 _TIMES = 3
@@ -46,6 +47,12 @@ def most_tokens(length_s: float) -> int:
 def is_silence(no_speech: float, mean_log_probability: float) -> bool:
     """Whether the model itself thinks that nobody speaks."""
     return (no_speech > _NO_SPEECH and mean_log_probability < _UNSURE) or mean_log_probability < _GUESSED
+
+
+def near(readings: Sequence[tuple[str, float]]) -> tuple[str, ...]:
+    """Of readings and their mean log-probabilities, the best first: those that are other texts than the best and nearly as likely."""
+    best, top = readings[0]
+    return tuple(dict.fromkeys(text for text, mean in readings[1:] if top - mean < _NEARLY and text and text != best))
 
 
 def is_loop(text: str) -> bool:

@@ -21,7 +21,7 @@ os.environ.setdefault(
 import ctranslate2
 
 from engine.api import EngineSetupError
-from engine.asr.whisper.reading import is_loop, is_silence, most_tokens, read
+from engine.asr.whisper.reading import is_loop, is_silence, most_tokens, near, read
 from engine.asr.whisper.windows import split, window_s
 from engine.mel import RATE_HZ, Floats, log_mel
 from engine.worker.jobs import Job
@@ -33,7 +33,7 @@ _SURE_SAMPLES = 2 * RATE_HZ  # once there is that much of it
 _MOST_KEPT = 256  # utterances, and sessions
 _PROMPT_TOKENS = 4
 # Three ways followed at once cost 10 % more than one, and misread 2 to 11 % of words at 10 dB where one misread 10 to 14 %; five gain
-# nothing. The same for partials, so that a partial and the final of the same audio are the same text.
+# nothing. The same for partials, so that a partial and the final of the same audio are the same text. All three are read, at no cost.
 _BEAM = 3
 
 
@@ -64,6 +64,14 @@ class _Known(msgspec.Struct):
     guess: str | None = None
 
 
+class Written(msgspec.Struct, frozen=True):
+    """What was understood of one piece, what may have been said instead, and the mean log-probability of a token."""
+
+    text: str = ""
+    rivals: tuple[str, ...] = ()
+    certainty: float | None = None
+
+
 class WhisperStage:
     """`parallel` inferences at once, each on `threads` threads."""
 
@@ -84,22 +92,25 @@ class WhisperStage:
     def describe(self) -> Any:  # Any: msgpack values
         return {"languages": sorted(self._known_languages)}
 
-    def handle(self, job: Job) -> Iterator[tuple[str, str | None] | None]:
-        """None after each step, at last the text and its language."""
+    def handle(self, job: Job) -> Iterator[tuple[str, str | None, tuple[str, ...], float | None] | None]:
+        """None after each step, at last the text, its language, its rivals and its certainty (of a long utterance: of its last piece)."""
         request = msgspec.convert(job.body, Request)
         samples = np.frombuffer(request.pcm, "<i2").astype(np.float32) / np.float32(32_768)
         samples -= samples.mean() if len(samples) else 0  # an offset is no sound
         known = self._recall(request)
-        settled, text = known.settled
+        settled, before = known.settled
+        last = Written()
         for start, end in split(samples, settled):
             for part in self._read_piece(samples[start:end], known):
                 if part is None:
                     yield None
                 else:
-                    text = f"{text} {part}".strip()
+                    last = part
             if end < len(samples):
-                known.settled = end, text
-        yield text, known.language or known.guess
+                before = f"{before} {last.text}".strip()
+                known.settled = end, before
+        text, *rivals = (f"{before} {part}".strip() for part in (last.text, *last.rivals))
+        yield text, known.language or known.guess, tuple(rivals), last.certainty
 
     def _recall(self, request: Request) -> _Known:
         known = self._known.pop(request.utterance, None) or _Known(session=request.session)
@@ -108,10 +119,10 @@ class WhisperStage:
         _keep(self._known, request.utterance, known)
         return known
 
-    def _read_piece(self, samples: Floats, known: _Known) -> Iterator[str | None]:
-        """None after a step, then the text."""
+    def _read_piece(self, samples: Floats, known: _Known) -> Iterator[Written | None]:
+        """None after a step, then what was understood."""
         if len(samples) < _SHORTEST or float(np.abs(samples).max()) < _SILENT:
-            yield ""
+            yield Written()
             return
         features = log_mel(samples, window_s(len(samples)) * 100, self._model.n_mels)
         encoded = self._model.encode(ctranslate2.StorageView.from_array(features[None]), to_cpu=True)
@@ -130,7 +141,7 @@ class WhisperStage:
         known.guess = language
         return language
 
-    def _write(self, encoded: Any, language: str, length_s: float) -> str:  # Any: CTranslate2 is not typed
+    def _write(self, encoded: Any, language: str, length_s: float) -> Written:  # Any: CTranslate2 is not typed
         task = [f"<|{language}|>", "<|transcribe|>"] if self._model.is_multilingual else []
         prompt = ["<|startoftranscript|>", *task, "<|notimestamps|>"]
         most = _PROMPT_TOKENS + most_tokens(length_s)
@@ -139,17 +150,20 @@ class WhisperStage:
                 encoded,
                 [prompt],
                 beam_size=_BEAM,
+                num_hypotheses=_BEAM,
                 max_length=most,
                 no_repeat_ngram_size=repeats_at,
                 return_scores=True,
                 return_no_speech_prob=True,
             )
-            text = read(result.sequences[0])
-            if is_silence(result.no_speech_prob, result.scores[0]):
-                return ""
+            readings = [(read(tokens), mean) for tokens, mean in zip(result.sequences, result.scores, strict=True)]
+            text, certainty = readings[0]
+            if is_silence(result.no_speech_prob, certainty):
+                return Written()
+            written = Written(text, near(readings), certainty)
             if not is_loop(text) and _PROMPT_TOKENS + len(result.sequences[0]) < most:
-                return text
-        return "" if is_loop(text) else text
+                return written
+        return Written() if is_loop(text) else written
 
 
 T = TypeVar("T")
