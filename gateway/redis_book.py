@@ -72,7 +72,7 @@ class RedisBook:
     async def settle(self, reports: Sequence[Report]) -> Sequence[Told | None] | None:
         """As promised; one round trip for all."""
         answers = await self._store.ask("quota", lambda: self._asked(reports))
-        return None if answers is None else [None if isinstance(answer, Exception) else _read(answer) for answer in answers]
+        return None if answers is None else [_read(answer) for answer in answers]
 
     async def _asked(self, reports: Sequence[Report]) -> list[Any]:  # Any: Redis' answers
         async with self._redis.pipeline(transaction=False) as pipeline:
@@ -90,12 +90,16 @@ class RedisBook:
         ]
 
 
-def _read(answer: Any) -> Told:  # Any: as the script says
-    now, granted, n_elsewhere, *sums = answer
-    return Told(
-        now_s=float(now),
-        is_granted=granted == 1,
-        n_elsewhere=n_elsewhere,
-        first=tuple(sums[0::2]),
-        amounts=tuple(tuple(float(amount or 0) for amount in amounts) for amounts in sums[1::2]),
-    )
+def _read(answer: Any) -> Told | None:  # Any: as the script says, or its error
+    """None where this key's hashes hold something that is none of ours: the others must go on."""
+    try:
+        now, granted, n_elsewhere, *sums = answer
+        return Told(
+            now_s=float(now),
+            is_granted=granted == 1,
+            n_elsewhere=n_elsewhere,
+            first=tuple(sums[0::2]),
+            amounts=tuple(tuple(float(amount or 0) for amount in amounts) for amounts in sums[1::2]),
+        )
+    except (TypeError, ValueError):
+        return None

@@ -8,6 +8,7 @@ process goes on with what it knows: it owes, and pays when the book is back.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -18,6 +19,7 @@ from gateway.quota import Account, Quota, Report, Told
 
 SETTLE_S = 0.1  # what others used is known at most twice that later, and the book's answer
 AT_ONCE = 32  # keys in one question
+DOOR_S = 1.0  # that who opens a conversation waits at most, the others of its key in front of it included
 
 log = logging.getLogger("stretto.quota")
 
@@ -34,7 +36,7 @@ class Settling:
 
     def __init__(self, quota: Quota, book: Book | None, alone: Gauge, now: Callable[[], float]) -> None:
         self._quota, self._book, self._alone, self._now = quota, book, alone, now
-        self._asking = asyncio.Lock()  # what is told second must be entered second
+        self._asking: dict[str, asyncio.Lock] = {}  # by key: what is told second must be entered second, and no key waits for another
         self._is_away = False
 
     async def enter(self, key: str) -> None:
@@ -44,10 +46,12 @@ class Settling:
         """
         account = self._quota.of(key)
         if self._book is not None and account.is_bounded and account.has_room_here:
-            async with self._asking:
-                told = await self._ask(self._book, [account], asks=True)
-            if told[0] is not None:
-                if not told[0].is_granted:
+            told: Told | None = None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(DOOR_S), self._lock(account):
+                    (told,) = await self._ask(self._book, [account], asks=True)
+            if told is not None:
+                if not told.is_granted:
                     raise account.too_many()
                 return
         if (refusal := account.session_refusal(self._now())) is not None:
@@ -59,8 +63,12 @@ class Settling:
             return
         due = [account for account in self._quota.accounts() if account.has_news]
         for at in range(0, len(due), AT_ONCE):
-            async with self._asking:
-                await self._ask(self._book, due[at : at + AT_ONCE])
+            async with contextlib.AsyncExitStack() as held:
+                free = [account for account in due[at : at + AT_ONCE] if not self._lock(account).locked()]
+                for account in free:  # who asks at the door for one of the others pays for it, too
+                    await held.enter_async_context(self._lock(account))
+                if free:
+                    await self._ask(self._book, free)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -78,6 +86,9 @@ class Settling:
                 account.settle(report, answer, now)
         self._tell(is_away=None in told)
         return told
+
+    def _lock(self, account: Account) -> asyncio.Lock:
+        return self._asking.setdefault(account.name, asyncio.Lock())
 
     def _tell(self, *, is_away: bool) -> None:
         if is_away != self._is_away:

@@ -59,7 +59,7 @@ class BookKeeper:
 
 
 class ParentBook:
-    """In a worker: a `Book`. One caller at a time."""
+    """In a worker: a `Book`."""
 
     def __init__(self, path: Path, now: Callable[[], float]) -> None:
         self._path = path
@@ -67,9 +67,14 @@ class ParentBook:
         self._holder = secrets.token_hex(8)
         self._line: Line | None = None
         self._rests_until = float("-inf")
+        self._asking = asyncio.Lock()  # one question at a time, each with its own answer
 
     async def settle(self, reports: Sequence[Report]) -> Sequence[Told | None] | None:
         """As promised."""
+        async with self._asking:
+            return await self._settle(reports)
+
+    async def _settle(self, reports: Sequence[Report]) -> Sequence[Told | None] | None:
         if self._now() < self._rests_until:
             return None
         is_answered = False

@@ -90,6 +90,27 @@ async def test_a_key_with_its_places_taken_here_asks_nobody() -> None:
     assert one.book.n_asked == 1
 
 
+async def test_no_key_waits_for_another_and_nobody_for_ever_at_a_book_that_hangs() -> None:
+    ledger = Ledger()
+    quota = Quota({name: KeySettings(key=name, sessions=5) for name in ("one", "two")}, is_shared=True)
+
+    class Hanging(Book):
+        async def settle(self, reports: Sequence[Report]) -> Sequence[Told | None] | None:
+            if any(report.account == "one" for report in reports):
+                await asyncio.Event().wait()
+            return await super().settle(reports)
+
+    settling = Settling(quota, Hanging("0", ledger), Gauge("alone", "1: counts alone", registry=CollectorRegistry()), lambda: Clock.now_s)
+    order: list[str] = []
+
+    async def enter(name: str) -> None:
+        await settling.enter(name)
+        order.append(name)
+
+    await asyncio.gather(*(enter(name) for name in ("one", "one", "one", "two")))
+    assert order == ["two", "one", "one", "one"]
+
+
 async def test_a_place_that_was_granted_and_not_taken_is_free_again() -> None:
     one, two = processes(2, sessions=1)
     await one.settling.enter("kiosk")  # and then the voice that it asked for does not exist
