@@ -28,6 +28,7 @@ MAX_TICKETS = 10_000  # waiting in one keeper
 MAX_OF_ONE_KEY = 2_500  # so that one key's tickets never keep out the others'
 MAX_PAYLOAD_BYTES = 65_536
 MAX_BYTES = 32 * 1024 * 1024
+MAX_BYTES_OF_ONE_KEY = MAX_BYTES // 4  # as many as its tickets
 
 Name = Annotated[str, Meta(max_length=256)]
 
@@ -147,7 +148,7 @@ class MemoryKeeper:
         self._kept: dict[str, Kept] = {}
         self._ends: list[tuple[float, str, str]] = []  # a heap of (when, name, holder)
         self._n_of: Counter[str] = Counter()
-        self._n_bytes = 0
+        self._bytes_of: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -155,11 +156,13 @@ class MemoryKeeper:
     async def keep(self, name: str, holder: str, data: bytes, ttl_s: float) -> bool:
         """As the promise says."""
         self._forget()
-        if len(self._kept) >= MAX_TICKETS or self._n_of[holder] >= MAX_OF_ONE_KEY or self._n_bytes + len(data) > MAX_BYTES:
+        if len(self._kept) >= MAX_TICKETS or self._bytes_of.total() + len(data) > MAX_BYTES:
+            return False
+        if self._n_of[holder] >= MAX_OF_ONE_KEY or self._bytes_of[holder] + len(data) > MAX_BYTES_OF_ONE_KEY:
             return False
         self._kept[name] = Kept(data, is_spent=False)
         self._n_of[holder] += 1
-        self._n_bytes += len(data)
+        self._bytes_of[holder] += len(data)
         heapq.heappush(self._ends, (self._now() + ttl_s, name, holder))
         return True
 
@@ -179,10 +182,10 @@ class MemoryKeeper:
     def _forget(self) -> None:
         while self._ends and self._ends[0][0] <= self._now():
             _, name, holder = heapq.heappop(self._ends)
-            self._n_bytes -= len(self._kept.pop(name).data)
+            self._bytes_of[holder] -= len(self._kept.pop(name).data)
             self._n_of[holder] -= 1
             if not self._n_of[holder]:
-                del self._n_of[holder]
+                del self._n_of[holder], self._bytes_of[holder]
 
 
 def _name(ticket: str) -> str:
