@@ -7,7 +7,10 @@ from gateway.turn import Caller, TurnRecord
 
 
 class KeyWatch:
-    """A `TurnWatcher`. Tokens are those of prompt and reply, audio is what was said to us and by us; drafts that were dropped count too."""
+    """A `TurnWatcher`. Tokens are those of prompt and reply, audio is what was said by us; drafts that were dropped count too.
+
+    What was said to us counts when it is text (`session.listening`), for it need not be answered.
+    """
 
     def __init__(self, quota: Quota) -> None:
         self._quota = quota
@@ -17,6 +20,5 @@ class KeyWatch:
 
     def turn_ended(self, record: TurnRecord) -> None:
         """As it came out."""
-        said_s = 0.0 if record.spoken is None else max(0.0, record.spoken.ended_s - record.spoken.began_s)
         tokens = record.usage.prompt_tokens + record.usage.output_tokens
-        self._quota.of(record.caller.key).spend(tokens, said_s + record.audio_ms / 1000, record.ended_s)
+        self._quota.of(record.caller.key).spend(tokens, record.audio_ms / 1000, record.ended_s)

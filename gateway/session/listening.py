@@ -84,6 +84,7 @@ class Listening:
         self._echoed: Turn | None = None  # the newest reply that came back through the microphone
         self._carried = ""  # what the speaker had said before they went on
         self._item_ids: dict[int, str] = {}
+        self._began_s: dict[int, float] = {}  # of utterances that are not text yet
         self._withheld: list[ServerEvent] = []  # of speech over the reply of a client that would stop its player at once
         self._put_off: list[RequestReply] = []
         self.upkeep = Upkeep(session, parts, is_spoken=self._listener is not None)
@@ -161,6 +162,7 @@ class Listening:
         session = self._session
         self._started_s, self._is_confirmed, self._withheld = started_s, False, []
         self.idling.pause()
+        self._began_s[number] = started_s
         item_id = self._item_ids[number] = new_item_id()
         self._tell(SpeechStarted(utterance=number, at_ms=at_ms, item_id=item_id))
         if session.state is State.LISTENING:
@@ -194,6 +196,7 @@ class Listening:
     def on_utterance(self, utterance: Utterance) -> None:
         """The final text: it interrupts, or lets the reply go on; and it is answered."""
         self._judge(utterance.text, is_final=True)
+        self._charge(utterance.number, utterance.ended_s)
         session, item_id = self._session, self._item_ids.pop(utterance.number, None)
         is_heard = session.state not in REPLYING or self._is_confirmed or self._only_notes
         text = self._merged(utterance.text) if is_heard and not self._is_late_echo(utterance.text) else ""
@@ -214,6 +217,7 @@ class Listening:
     def on_nothing(self, number: int, why: Literal["noise", "cleared", "failed", "crowded"], error: StrettoError | None = None) -> None:
         """No text comes of the utterance: a paused reply goes on, and what was said before it is answered."""
         item_id = self._item_ids.pop(number, None)
+        self._charge(number, self._parts.now() if why != "noise" else 0.0)
         if error is not None:
             self._tell(structs.replace(error_frame(error), item_id=item_id))
         self._dismiss()
@@ -302,6 +306,11 @@ class Listening:
     def _goes_on(self, turn: Turn) -> bool:
         left_s = turn.left_s
         return left_s is None or self._started_s - left_s <= self._parts.settings.hearing.merge_ms / 1000
+
+    def _charge(self, number: int, ended_s: float) -> None:
+        """What was listened to is on the key's account, whether it is answered, refused, or taken back by its client."""
+        said_s = max(0.0, ended_s - self._began_s.pop(number, ended_s))
+        self._parts.quota.of(self._session.profile.rights.account).spend(0, said_s, self._parts.now())
 
     def _dismiss(self) -> None:
         if self._session.state is State.HELD:

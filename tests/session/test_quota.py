@@ -5,7 +5,19 @@ from __future__ import annotations
 import asyncio
 
 from gateway.config import KeySettings
-from gateway.events import AudioFrame, Cancel, ErrorRaised, RequestReply, Say, SendText, Transcribed, TurnDone, TurnStarted
+from gateway.events import (
+    AudioFrame,
+    Cancel,
+    ClearInput,
+    ErrorRaised,
+    RequestReply,
+    Say,
+    SendText,
+    SpeechStarted,
+    Transcribed,
+    TurnDone,
+    TurnStarted,
+)
 from gateway.quota import LIMITS
 from tests.session.microphone import talking
 from tests.session.stage import Stage, stage
@@ -67,3 +79,22 @@ async def test_a_spoken_turn_too_many_is_understood_and_refused() -> None:
         await asyncio.sleep(61)
         await microphone.say(600)
         await scene.until(TurnStarted, n=2)
+
+
+async def test_speech_counts_whether_it_is_answered_refused_or_taken_back() -> None:
+    async with talking(("One?", "Two?", "Three?"), limits=KeySettings(key="k", turns_per_min=1)) as (scene, microphone):
+        audio = scene.parts.quota.of("").audio_s
+        await microphone.say(600)
+        await scene.until(TurnDone)
+        answered_s = audio.used(scene.parts.now())
+        assert answered_s > 0.5 + sum(len(frame.data) for frame in scene.of(AudioFrame)) / 48_000
+        await microphone.say(600)
+        await scene.until(ErrorRaised)
+        refused_s = audio.used(scene.parts.now())
+        assert 0.5 < refused_s - answered_s < 1
+        microphone.is_speaking = True
+        await scene.until(SpeechStarted, n=3)
+        await asyncio.sleep(0.6)
+        scene.send(ClearInput())
+        await asyncio.sleep(0.1)
+        assert 0.5 < audio.used(scene.parts.now()) - refused_s < 1
