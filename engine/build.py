@@ -17,6 +17,8 @@ from engine.build_listening import Ears, build_ears, needed_by_ears
 from engine.build_voices import build_voices, needed_by_voices
 from engine.convert_gguf import SMOLLM2_FOLDER
 from engine.settings import EngineSettings
+from engine.tts.style import EmotionChange as EmotionChange  # what a voice table holds, for those who check one
+from engine.tts.voice_table import TableVoice as TableVoice  # as above
 from engine.vllm_args import Plan, plan
 from engine.vllm_args.options import UNBOUNDED, package_of_loader
 from engine.vllm_check import sure_faults

@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
 import shutil
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -22,7 +23,8 @@ from engine.api import EngineSetupError, Voice
 from engine.build import build, choose_model, vllm_plan
 from engine.vllm_args import doctor
 from engine.vllm_check import inspect
-from gateway.config import LOOPBACK, ConfigError, Settings, is_setting, load, unread
+from gateway.check import files
+from gateway.config import LOOPBACK, ConfigError, Settings, is_setting, lines_of, load, unread
 
 WOULD_RUN, CANNOT_RUN, WRONG = 0, 1, 2
 LITTLE_DISK_BYTES = 2_000_000_000  # weights of the laptop's engines are about 0.3 GB, a compile cache of vLLM over 1 GB
@@ -38,7 +40,12 @@ class Finding(Struct, frozen=True):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("config", nargs="?", type=Path, help="settings file (TOML), or a pasted `vllm serve ...` command in quotes")
+    parser.add_argument(
+        "config",
+        nargs="?",
+        type=Path,
+        help="settings, a voice table or limits of a load (TOML), or a pasted `vllm serve ...` command in quotes",
+    )
     parser.add_argument("--engines", choices=["auto", "fake"], default="auto", help="as for `stretto serve`")
     parser.add_argument("--vllm", metavar="COMMAND", help="a pasted `vllm serve ...` command, or -: judge its flags, print a profile")
 
@@ -49,10 +56,18 @@ def run(args: argparse.Namespace) -> int:
     if pasted is not None:
         return _explain_vllm(sys.stdin.read() if pasted == "-" else pasted)
     overrides = {"llm.engine": "fake", "tts.engines": ["fake"]} if args.engines == "fake" else {}
+    text = ""
     try:
+        if args.config is not None:
+            kind, text, tree = files.read(args.config)
+            if kind != "settings":
+                return _check_file(args.config, kind, text, tree)
         settings = load(args.config, overrides=overrides)
+    except files.NoKind as error:
+        print(f"FAIL file: {error}", file=sys.stderr)
+        return WRONG
     except ConfigError as error:
-        print(f"FAIL settings: {error}", file=sys.stderr)
+        print(f"FAIL settings: {error}{_place(str(error), args.config, text)}", file=sys.stderr)
         return WRONG
     findings = [_source(args.config), *(Finding("note", "settings", text) for text in unread(os.environ, settings)), *examine(settings)]
     for finding in findings:
@@ -60,6 +75,42 @@ def run(args: argparse.Namespace) -> int:
     n_faults = sum(finding.kind == "fault" for finding in findings)
     print(f"\n{n_faults} fault(s): `stretto serve` would not start" if n_faults else "\n`stretto serve` would start")
     return CANNOT_RUN if n_faults else WOULD_RUN
+
+
+def _check_file(path: Path, kind: files.Kind, text: str, tree: dict[str, Any]) -> int:  # Any: TOML
+    """Judge a file that is no settings."""
+    wrong = files.told(path, text, files.faults(kind, tree))
+    for line in wrong:
+        print(f"{MARKS['fault']} {kind}: {line}", file=sys.stderr)
+    if kind == "voice table":
+        for line in files.told(path, text, files.notes(tree)):
+            print(f"{MARKS['note']} {kind}: {line}")
+    if wrong:
+        print(f"\n{len(wrong)} fault(s)", file=sys.stderr)
+        return WRONG
+    what = ", ".join(f"{len(rows)} {name.removesuffix('s')}(s)" for name, rows in tree.items())
+    used = {"voice table": "tts.voice_table", "limits of a load": "stretto load --limits"}[kind]
+    print(f"{MARKS['fine']} {kind}: {path} is valid ({what}); it is for {used}")
+    return WOULD_RUN
+
+
+def _place(message: str, path: Path | None, text: str) -> str:
+    """The line of the first key that a message names and that the file has."""
+    try:
+        lines = lines_of(text)
+    except RecursionError:
+        return ""
+    for named in re.findall(r"[a-z_]+(?:\.[\w-]+)*", message):
+        parts = named.split(".")
+        found = lines.get(tuple(parts)) or next((line for where, line in lines.items() if len(parts) > 1 and _is_it(where, parts)), None)
+        if found is not None:
+            return f" ({path}, line {found})"
+    return ""
+
+
+def _is_it(where: Sequence[str | int], parts: Sequence[str]) -> bool:
+    """Whether a path is meant by a message that leaves out the names of tables: personas.voice of personas.captain.voice."""
+    return where[0] == parts[0] and where[-1] == parts[-1] and len(where) == len(parts) + 1
 
 
 def _pasted(config: Path | None) -> str | None:

@@ -1,11 +1,13 @@
 """All settings: one frozen tree, read once at start from TOML, then from the environment, checked whole.
 
-`tree` has the keys, `loading` reads them, `environment` knows their variables, `pairs` refuses what is impossible together.
+`tree` has the keys, `loading` reads them, `environment` knows their variables, `pairs` refuses what is impossible together,
+`lines` knows where each stands in a file.
 """
 
 from __future__ import annotations
 
 from gateway.config.environment import OTHERS, is_setting, unread, variable
+from gateway.config.lines import line_of, lines_of
 from gateway.config.loading import check, load
 from gateway.config.pairs import LOOPBACK, ConfigError
 from gateway.config.tree import (
@@ -55,6 +57,8 @@ __all__ = [
     "UsageSettings",
     "check",
     "is_setting",
+    "line_of",
+    "lines_of",
     "load",
     "unread",
     "variable",

