@@ -30,7 +30,7 @@ from gateway.redis_book import RedisBook
 from gateway.session import SavedSession, saving
 from gateway.session.saving import Mark
 from gateway.session_store import Claim, Entry, MemoryStore
-from gateway.tickets import Kept, MemoryKeeper
+from gateway.tickets import KeptTicket, MemoryKeeper
 
 TICK_S = 0.2  # a copy is at most this old, and the round trip; what was heard of a reply that sounds, a second (`saving.mark`)
 TOUCH_S = 1.0  # how soon a process hears that another one has its session
@@ -269,12 +269,12 @@ class RedisTickets:
         await self._store.ask("ticket", lambda: self._put(name, data, ttl_s))
         return True
 
-    async def find(self, name: str) -> Kept | None:
+    async def find(self, name: str) -> KeptTicket | None:
         """As promised."""
         found: list[Any] | None = await self._store.ask("ticket", lambda: self._get(name))  # Any: bytes or None
         if found is None or found[0] is None:
             return await self._own.find(name)
-        return Kept(found[0], is_spent=found[1] is not None)
+        return KeptTicket(found[0], is_spent=found[1] is not None)
 
     async def spend(self, name: str) -> bool:
         """As promised."""

@@ -55,7 +55,7 @@ class Grant(Struct, frozen=True, kw_only=True):
     is_one_use: bool = True
 
 
-class Kept(Struct, frozen=True):
+class KeptTicket(Struct, frozen=True):
     """What a keeper has under a name."""
 
     data: bytes
@@ -68,7 +68,7 @@ class TicketKeeper(Protocol):
     async def keep(self, name: str, holder: str, data: bytes, ttl_s: float) -> bool:
         """Keep data under a new name; False where there is no room, for this holder or at all."""
 
-    async def find(self, name: str) -> Kept | None:
+    async def find(self, name: str) -> KeptTicket | None:
         """What is kept, spent or not."""
 
     async def spend(self, name: str) -> bool:
@@ -145,7 +145,7 @@ class MemoryKeeper:
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, KeptTicket] = {}
         self._ends: list[tuple[float, str, str]] = []  # a heap of (when, name, holder)
         self._n_of: Counter[str] = Counter()
         self._bytes_of: Counter[str] = Counter()
@@ -160,13 +160,13 @@ class MemoryKeeper:
             return False
         if self._n_of[holder] >= MAX_OF_ONE_KEY or self._bytes_of[holder] + len(data) > MAX_BYTES_OF_ONE_KEY:
             return False
-        self._kept[name] = Kept(data, is_spent=False)
+        self._kept[name] = KeptTicket(data, is_spent=False)
         self._n_of[holder] += 1
         self._bytes_of[holder] += len(data)
         heapq.heappush(self._ends, (self._now() + ttl_s, name, holder))
         return True
 
-    async def find(self, name: str) -> Kept | None:
+    async def find(self, name: str) -> KeptTicket | None:
         """As the promise says."""
         self._forget()
         return self._kept.get(name)
@@ -176,7 +176,7 @@ class MemoryKeeper:
         kept = self._kept.get(name)
         if kept is None or kept.is_spent:
             return False
-        self._kept[name] = Kept(kept.data, is_spent=True)
+        self._kept[name] = KeptTicket(kept.data, is_spent=True)
         return True
 
     def _forget(self) -> None:

@@ -46,7 +46,7 @@ class Page(Struct, frozen=True, kw_only=True, tag="page"):
 
 
 class FindTicket(Struct, frozen=True, kw_only=True, tag="find_ticket"):
-    """Answer: `Kept`, or None."""
+    """Answer: `KeptTicket`, or None."""
 
     name: str
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.tickets import Kept, MemoryKeeper
+from gateway.tickets import KeptTicket, MemoryKeeper
 from gateway.workers.line import FindTicket, SpendTicket
 from gateway.workers.siblings import Siblings
 
@@ -17,11 +17,11 @@ class SharedKeeper:
         """As promised; the room is each worker's own."""
         return await self._own.keep(name, holder, data, ttl_s)
 
-    async def find(self, name: str) -> Kept | None:
+    async def find(self, name: str) -> KeptTicket | None:
         """As promised."""
         if (found := await self._own.find(name)) is not None:
             return found
-        answers = await self._siblings.ask_all(FindTicket(name=name), Kept | None)  # type: ignore[arg-type]  # a union is no type to mypy
+        answers = await self._siblings.ask_all(FindTicket(name=name), KeptTicket | None)  # type: ignore[arg-type]  # a union is no type to mypy
         return next((kept for kept in answers.values() if kept is not None), None)
 
     async def spend(self, name: str) -> bool:
