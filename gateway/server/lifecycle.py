@@ -22,7 +22,7 @@ from gateway.server import metrics_door
 from gateway.server.gateway import Gateway
 from gateway.speech.markup import rules_from
 from gateway.speech.phrases import spoken_phrases
-from gateway.workers import Plan, Row, supervise
+from gateway.workers import Launch, Row, supervise
 
 
 async def serve(
@@ -113,7 +113,7 @@ async def serve_in_workers(settings: Settings, arguments: Sequence[str], *, is_t
         command = [sys.executable, "-m", "gateway", "serve", *arguments, "--port", str(port)]
         environment = {"STRETTO_METRICS__PORT": str(own_port[0])} if own_port else {}
         return await supervise(
-            Plan(command=command, environment=environment, count=count), lambda: _announce(settings, port, own_port, is_tls)
+            Launch(command=command, environment=environment, count=count), lambda: _announce(settings, port, own_port, is_tls)
         )
 
 

@@ -8,8 +8,8 @@ frame by frame, so nothing of it is lost.
 from __future__ import annotations
 
 from gateway.workers.desk import Desk
-from gateway.workers.parent import Plan, supervise
+from gateway.workers.parent import Launch, supervise
 from gateway.workers.row import Row
 from gateway.workers.worker import Worker
 
-__all__ = ["Desk", "Plan", "Row", "Worker", "supervise"]
+__all__ = ["Desk", "Launch", "Row", "Worker", "supervise"]

@@ -26,7 +26,7 @@ HEALTHY_S = 30.0  # after which its next death counts as its first
 log = logging.getLogger("stretto.workers")
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class Launch(Struct, frozen=True, kw_only=True):
     """`command`: starts one worker, less its number and folder; `count` of them. `environment`: beside the parent's own."""
 
     command: Sequence[str]
@@ -42,20 +42,20 @@ class Failed(Exception):
         self.status = status
 
 
-async def supervise(plan: Plan, on_ready: Callable[[], None]) -> int:
+async def supervise(launch: Launch, on_ready: Callable[[], None]) -> int:
     """Run the workers until SIGTERM or SIGINT, which all of them get, the second one too; the exit status."""
     with tempfile.TemporaryDirectory(prefix="stretto-") as name:  # readable by this user alone
         folder = Path(name)
-        places.lay_out(folder / "places", plan.count)
-        crowds.lay_out(folder / "crowds", plan.count)
-        children = [_Child(plan, Worker(number=number, count=plan.count, folder=folder)) for number in range(plan.count)]
+        places.lay_out(folder / "places", launch.count)
+        crowds.lay_out(folder / "crowds", launch.count)
+        children = [_Child(launch, Worker(number=number, count=launch.count, folder=folder)) for number in range(launch.count)]
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, _pass_on, children, stopping)
         try:
             async with asyncio.TaskGroup() as keeping:
-                book = keeping.create_task(BookKeeper(loop.time).run(Worker(number=0, count=plan.count, folder=folder).book), name="book")
+                book = keeping.create_task(BookKeeper(loop.time).run(Worker(number=0, count=launch.count, folder=folder).book), name="book")
                 async with asyncio.TaskGroup() as tasks:
                     for child in children:
                         tasks.create_task(child.run(stopping), name=f"worker {child.number}")
@@ -85,12 +85,12 @@ async def _announce(children: Sequence[_Child], stopping: asyncio.Event, on_read
 class _Child:
     """One worker, in whichever process it is now."""
 
-    def __init__(self, plan: Plan, worker: Worker) -> None:
+    def __init__(self, launch: Launch, worker: Worker) -> None:
         self.number = worker.number
         self.status = 0
         self._worker = worker
-        self._command = [*plan.command, "--worker", f"{worker.number}/{worker.count}", "--row", str(worker.folder)]
-        self._environment = {**os.environ, **plan.environment}
+        self._command = [*launch.command, "--worker", f"{worker.number}/{worker.count}", "--row", str(worker.folder)]
+        self._environment = {**os.environ, **launch.environment}
         self._places = SharedPlaces(worker.places, worker.number, worker.count)
         self._crowds = SharedCrowds(worker.crowds, worker.number, worker.count)
         self._process: asyncio.subprocess.Process | None = None
