@@ -113,7 +113,7 @@ class Connection:
 
     async def _converse(self, session: Session, attachment: Attachment) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._read(session), name=f"{session.session_id} read")
+            tasks.create_task(self._read(session, attachment), name=f"{session.session_id} read")
             tasks.create_task(self._write(session, attachment), name=f"{session.session_id} write")
             tasks.create_task(self._watch(session, attachment), name=f"{session.session_id} watch")
 
@@ -153,10 +153,10 @@ class Connection:
         is_kept = capture.is_wanted(self._captures, start, self._rights)
         session, attachment, ready = await self._sessions.open(start, self._rights, may_move=self._codec.can_resume)
         attachment.traceparent = self._traceparent
-        if is_kept and self._captures is not None:
-            ready = structs.replace(ready, captured=True)
-            self._capture = self._captures.of(start, ready, self._rights)
         try:
+            if is_kept and self._captures is not None:
+                ready = structs.replace(ready, captured=True)
+                self._capture = self._captures.of(start, ready, self._rights)
             wish = self._codec.configure(session.profile.described(), ready.voices)
             if wish is not None:
                 session.configure(wish)
@@ -167,9 +167,12 @@ class Connection:
             raise
         return session, attachment
 
-    async def _read(self, session: Session) -> None:
-        while True:
+    async def _read(self, session: Session, attachment: Attachment) -> None:
+        """Hand the client's events to its session, while this connection serves it: what comes later here, its client sends again there."""
+        while not attachment.ended.done():
             for event in await self._receive(session):
+                if attachment.ended.done():
+                    return
                 if self._capture is not None:
                     self._capture.received(event)
                 if isinstance(event, AppendAudio) and session.decoding.is_remote:
@@ -279,7 +282,7 @@ class Connection:
                 if not isinstance(error, SlowReader):
                     await self._tell(error)
                 await self._socket.close(self._codec.close_code(error), error.code)
-        except (TimeoutError, _Gone, StrettoError, RuntimeError):
+        except (TimeoutError, _Gone, WebSocketDisconnect, RuntimeError, OSError):  # it has gone meanwhile
             pass
 
 
