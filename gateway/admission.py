@@ -104,9 +104,14 @@ class Admission:
             return Overloaded(f"All {self._max_sessions} places are taken.", retry_after_ms=5000)
         return None
 
+    @property
+    def n_taken(self) -> int:
+        """Places of this house that are taken, by all processes."""
+        return self.connected + self.detached + sum(self._places.others())
+
     def is_full(self) -> bool:
         """Whether a connection that is already counted finds no place for a new session."""
-        return self.connected + self.detached + sum(self._places.others()) > self._max_sessions
+        return self.n_taken > self._max_sessions
 
 
 class Rate:
@@ -170,12 +175,12 @@ class Guesses:
 
 
 class Elsewhere(Protocol):
-    """What each address holds in the other processes of this house."""
+    """What each address, or each key, holds in the other processes of this house."""
 
-    def tell(self, address: str, change: int) -> None:
+    def tell(self, name: str, change: int) -> None:
         """It holds so many more here, or less."""
 
-    def others(self, address: str) -> int:
+    def others(self, name: str) -> int:
         """So many in all others."""
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
+from gateway.admission import Elsewhere
 from gateway.config import KeySettings
 from gateway.errors import QuotaExceeded, TooManySessions
 
@@ -123,11 +124,12 @@ class SlidingSum:
 
 
 class Account:
-    """One key's. `is_shared`: other processes have accounts of it, and there is a book."""
+    """One key's. `is_shared`: other processes have accounts of it, and there is a book; `house`: what those of this machine hold."""
 
-    def __init__(self, name: str, limits: KeySettings | None, *, is_shared: bool = False) -> None:
+    def __init__(self, name: str, limits: KeySettings | None, *, is_shared: bool = False, house: Elsewhere | None = None) -> None:
         self.name = name
-        self.n_sessions = 0
+        self._n_sessions = 0
+        self._house = house
         self.is_shared = is_shared
         self.turns, self.tokens_hour, self.tokens_day, self.audio_s = self._sums = tuple(SlidingSum(window_s) for window_s in WINDOWS_S)
         self._limits = limits
@@ -139,6 +141,22 @@ class Account:
             0,
             (0.0,) * len(WINDOWS_S),
         )  # what is on its way to the book, and its number
+
+    @property
+    def n_sessions(self) -> int:
+        """Its conversations in this process."""
+        return self._n_sessions
+
+    @n_sessions.setter
+    def n_sessions(self, number: int) -> None:
+        if self._house is not None:
+            self._house.tell(self.name, number - self._n_sessions)
+        self._n_sessions = number
+
+    @property
+    def n_in_house(self) -> int:
+        """Its conversations on this machine, whose places all keys share."""
+        return self._n_sessions + (0 if self._house is None else self._house.others(self.name))
 
     @property
     def weight(self) -> float:
@@ -242,17 +260,18 @@ class Account:
 class Quota:
     """The accounts of all keys. A key is known by its name in [keys.NAME], else by its holder id; "" is everyone where no keys are.
 
-    `is_shared`: with other processes, over a book.
+    `is_shared`, `house`: as an account's.
     """
 
-    def __init__(self, keys: Mapping[str, KeySettings] | None = None, *, is_shared: bool = False) -> None:
-        self._accounts = {name: Account(name, limits, is_shared=is_shared) for name, limits in (keys or {}).items()}
+    def __init__(self, keys: Mapping[str, KeySettings] | None = None, *, is_shared: bool = False, house: Elsewhere | None = None) -> None:
+        self._house = house
+        self._accounts = {name: Account(name, limits, is_shared=is_shared, house=house) for name, limits in (keys or {}).items()}
 
     def of(self, key: str) -> Account:
         """The key's account, as `Rights.account` names it."""
         account = self._accounts.get(key)
         if account is None:
-            account = self._accounts[key] = Account(key, None)
+            account = self._accounts[key] = Account(key, None, house=self._house)
         return account
 
     def know(self, keys: Iterable[str]) -> None:

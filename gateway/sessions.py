@@ -278,10 +278,14 @@ class Sessions:
         """Why a client of this key with no session here would be refused though there are places, if it would."""
         if (refusal := self.admission.shedding) is not None:
             return refusal
-        accounts = self._parts.quota.accounts()
-        held = {each.name: each.n_sessions for each in accounts if each.n_sessions}
-        weights = {each.name: each.weight for each in accounts if each.name}
         session = self._parts.settings.session
+        if (
+            max(self.admission.n_taken, len(self)) < session.max_sessions * (1 - session.reserve_share) - 1
+        ):  # none of the last places is asked for
+            return None
+        accounts = self._parts.quota.accounts()
+        held = {each.name: n_held for each in accounts if (n_held := each.n_in_house)}
+        weights = {each.name: each.weight for each in accounts if each.name}
         if is_fair(account, held, weights, session.max_sessions, session.reserve_share):
             return None
         return BeyondShare("The last places are kept for other keys.", retry_after_ms=5000)

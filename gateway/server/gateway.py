@@ -58,7 +58,7 @@ class Gateway:
         self.metrics.process.max_sessions.set(settings.session.max_sessions / n_workers)
         self.admission = Admission(settings.session.max_sessions, None if row is None else row.places)
         self.encoding = EncodingRoom()
-        quota = Quota(settings.keys, is_shared=row is not None or bool(settings.session.store_url))
+        quota = _quota(settings, row)
         has_opus = engines.ears is not None and "opus" in self.encoding.rates()
         self.decoding = DecodingRoom() if has_opus else None
         self.watching = Watching(settings, self.metrics, time.monotonic)
@@ -149,6 +149,12 @@ class Gateway:
         self.sessions.dismiss(busy_too=True)
         while self.admission.connected and loop.time() < ends_at + CLOSE_S:
             await asyncio.sleep(TICK_S)
+
+
+def _quota(settings: Settings, row: Row | None) -> Quota:
+    """The accounts of the keys, as far as they are shared with other processes."""
+    is_shared = row is not None or bool(settings.session.store_url)
+    return Quota(settings.keys, is_shared=is_shared, house=None if row is None else row.crowds.of("key"))
 
 
 def _keeper(store: RedisStore | None, row: Row | None) -> TicketKeeper | None:

@@ -1,4 +1,4 @@
-"""How many sockets each address holds open at each worker, in memory that all of them see.
+"""How many sockets each address holds open at each worker, and conversations each key, in memory that all of them see.
 
 One row a worker, which it alone writes, so nothing is locked: two workers that let an address in at the same moment may both find its last
 place free. A row has no room for every address there is: each is counted in `DEPTH` cells, and the least of them is what it holds, or more
@@ -39,7 +39,7 @@ class SharedCrowds:
         self._cells = memoryview(self._memory).cast("I")  # each is read and written at once
 
     def of(self, kind: str) -> SharedCrowd:
-        """Sockets of one kind, which are counted apart from the others."""
+        """What is of one kind is counted apart from the others."""
         return SharedCrowd(self, kind)
 
     def tell(self, name: str, change: int) -> None:
@@ -69,15 +69,15 @@ class SharedCrowds:
 
 
 class SharedCrowd:
-    """`admission.Elsewhere` for one kind of sockets."""
+    """`admission.Elsewhere` for one kind."""
 
     def __init__(self, crowds: SharedCrowds, kind: str) -> None:
         self._crowds, self._kind = crowds, kind
 
-    def tell(self, address: str, change: int) -> None:
+    def tell(self, name: str, change: int) -> None:
         """As promised."""
-        self._crowds.tell(f"{self._kind} {address}", change)
+        self._crowds.tell(f"{self._kind} {name}", change)
 
-    def others(self, address: str) -> int:
+    def others(self, name: str) -> int:
         """As promised."""
-        return self._crowds.others(f"{self._kind} {address}")
+        return self._crowds.others(f"{self._kind} {name}")

@@ -401,6 +401,20 @@ async def test_a_carried_client_that_does_not_read_loses_its_place(talkative: Ru
                 await asyncio.sleep(0.2)
 
 
+async def test_the_last_places_are_kept_for_other_keys_whichever_worker_holds_the_first_ones() -> None:
+    with gateway({**QUICK, "STRETTO_KEYS": "greedy,modest", "STRETTO_SESSION__RESERVE_SHARE": "0.25"}, "--workers", "2") as row:
+        async with AsyncExitStack() as stack:
+            for _ in range(9):  # of twelve places three are kept
+                await started(await stack.enter_async_context(talker(row, "greedy")), output="text")
+            for _ in range(6):  # whichever worker it comes to
+                async with talker(row, "greedy") as client:
+                    await client.send(type="session.start", output="text")
+                    code, frames = await client.closed()
+                    assert (code, frames[-1]["code"]) == (1013, "overloaded")
+            for _ in range(3):
+                await started(await stack.enter_async_context(talker(row, "modest")), output="text")
+
+
 def test_sockets_of_an_address_are_counted_over_all_workers() -> None:
     with gateway({**QUICK, "STRETTO_SERVER__SOCKETS_PER_ADDRESS": "6"}, "--workers", "2") as row, contextlib.ExitStack() as held:
         ends_at, n_held = time.monotonic() + PATIENCE_S, 0

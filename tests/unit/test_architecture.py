@@ -94,7 +94,7 @@ ROOMS: dict[str, Room] = {
     "gateway.addresses": Room(1),  # whose address it is, behind which proxies
     "gateway.tickets": Room(1, ("gateway.auth",)),  # a ticket's rights are a key's, narrowed
     "gateway.voice_choice": Room(1, ("engine.api",)),  # which voice speaks a segment of another language
-    "gateway.quota": Room(1),  # what each key has used, and what it may
+    "gateway.quota": Room(1, ("gateway.admission",)),  # what each key has used, and what it may; who holds the house's places
     "gateway.ledger": Room(1, ("gateway.quota",)),  # what all processes that share the keys have used
     # wishes against what there is
     "gateway.profile": Room(1, ("engine.api", "gateway.auth", "gateway.endpointing", "gateway.speech", "gateway.voice_choice")),
