@@ -32,8 +32,9 @@ FLAGS = (
 )
 # A microphone that hears a WAV file once, from the moment it is opened, and a person who allows it.
 MICROPHONE = ("--use-fake-ui-for-media-stream", "--use-fake-device-for-media-stream", "--use-file-for-fake-audio-capture={path}%noloop")
-START_S = 30.0
-CALL_S = 20.0
+START_S = 90.0
+CALL_S = 60.0
+PATIENCE_S = 60.0  # waiting ends early; two busy cores have a browser and two gateways to run
 
 
 def find() -> str | None:
@@ -48,12 +49,12 @@ def chromium(binary: str, *flags: str) -> Iterator[Page]:
         command = [binary, *FLAGS, *flags, f"--user-data-dir={profile}", "about:blank"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
-            with connect(_devtools_url(process), max_size=None, proxy=None) as socket:
+            with connect(_devtools_url(process), max_size=None, proxy=None, open_timeout=START_S) as socket:
                 yield Page(socket).attach()
         finally:
             process.terminate()
             try:
-                process.wait(10)
+                process.wait(30)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -123,7 +124,7 @@ class Page:
             raise RuntimeError(details.get("exception", {}).get("description") or details["text"])
         return result["result"].get("value")
 
-    def wait_for(self, expression: str, timeout_s: float = 15.0) -> Any:  # Any: as above
+    def wait_for(self, expression: str, timeout_s: float = PATIENCE_S) -> Any:  # Any: as above
         """The first true value of an expression. Raises `AssertionError` with the last value after `timeout_s`."""
         ends_at = time.monotonic() + timeout_s
         while True:

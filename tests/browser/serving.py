@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.running import BUSY, STOP_S
+
 ROOT = Path(__file__).parents[2]
 REPLY = "The sea covers most of our planet, and we know little of it. Its deepest valley lies eleven kilometers down."
 COMMAND = ("-m", "gateway", "serve", "--engines", "fake", "--port", "0")
@@ -18,7 +20,7 @@ COMMAND = ("-m", "gateway", "serve", "--engines", "fake", "--port", "0")
 @contextmanager
 def gateway(**environment: str) -> Iterator[int]:
     """A running gateway; gives its port. Raises `RuntimeError` with what it said when it does not start."""
-    settings = {"STRETTO_FAKE__REPLY": REPLY, "STRETTO_SERVER__DRAIN_S": "1", **environment}
+    settings = {**BUSY, "STRETTO_FAKE__REPLY": REPLY, "STRETTO_SERVER__DRAIN_S": "1", **environment}
     process = subprocess.Popen([sys.executable, *COMMAND], cwd=ROOT, env={**os.environ, **settings}, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None, "Popen was given a pipe"
     try:
@@ -26,7 +28,7 @@ def gateway(**environment: str) -> Iterator[int]:
             yield _port(process.stderr)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(STOP_S)
 
 
 def _port(lines: Iterator[str]) -> int:

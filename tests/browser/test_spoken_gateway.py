@@ -57,7 +57,7 @@ def test_a_spoken_question_is_answered_and_a_second_one_takes_the_floor(binary: 
     sound = hum(tmp_path / "microphone.wav", [(0.6, 1.8), (5.0, 6.6)])
     with talking(binary, sound, **SCRIPTED, STRETTO_FAKE__HEARD=json.dumps([QUESTION, SECOND])) as page:
         page.click("#talk")
-        page.wait_for("stretto.exchanges[1]?.marks.sound !== undefined", timeout_s=30)
+        page.wait_for("stretto.exchanges[1]?.marks.sound !== undefined")
         page.wait_for(f"{PLAYED}(2) > 500")
         heard_ms = page.evaluate(f"{PLAYED}(1)")
         assert heard_ms > 0
@@ -76,7 +76,7 @@ def test_a_speaker_who_goes_on_is_answered_as_a_whole(binary: str, tmp_path: Pat
     sound = hum(tmp_path / "microphone.wav", [(0.6, 1.6), (2.7, 4.0)])  # goes on half a second after the reply began
     with talking(binary, sound, **SCRIPTED, STRETTO_FAKE__HEARD=json.dumps(["Book a table", "for two, please."])) as page:
         page.click("#talk")
-        page.wait_for("stretto.exchanges[1]?.marks.sound !== undefined", timeout_s=20)
+        page.wait_for("stretto.exchanges[1]?.marks.sound !== undefined")
         first, second = page.evaluate("stretto.exchanges.slice(0, 2).map(exchange => [exchange.text, exchange.isSuperseded])")
         assert first == ["Book a table", True]
         assert second == ["Book a table for two, please.", False]
@@ -144,7 +144,7 @@ def test_people_who_speak_are_understood_and_interrupt(binary: str, tmp_path: Pa
     sound = read_aloud(tmp_path / "microphone.wav", (1.0, FIRST_SAID), (16.0, NEXT_SAID))
     with talking(binary, sound, STRETTO_ASR__ENGINE="whisper", STRETTO_LANGUAGE="en") as page:
         page.click("#talk")
-        page.wait_for("stretto.exchanges[0]?.marks.sound !== undefined", timeout_s=60)
+        page.wait_for("stretto.exchanges[0]?.marks.sound !== undefined")
         page.screenshot(PICTURES / "page-talking-whisper.png")
         page.wait_for("stretto.exchanges[1]?.marks.sound !== undefined", timeout_s=90)
         first, second = page.evaluate("stretto.exchanges.slice(0, 2).map(exchange => exchange.text.toLowerCase())")

@@ -197,15 +197,19 @@ async def test_a_needless_partial_ends_at_once(ears: Ears, spoken: dict[str, byt
     ]
     await asyncio.sleep(0.01)
     ears.recognizer.cancel("n")
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(PATIENCE_S):
         assert await asyncio.gather(*calls) == [None, None]
     assert likeness((await transcribe(ears, pcm, "n")).text, SENTENCES[2]) > UNDERSTOOD
 
 
 async def test_a_killed_recognizer_says_so_and_understands_the_same_audio_later(ears: Ears, spoken: dict[str, bytes]) -> None:
     pcm = spoken[SENTENCES[0]]
-    call = asyncio.ensure_future(transcribe(ears, pcm, "killed"))
-    await asyncio.sleep(0.05)
+    for _ in range(8):  # on a busy machine it may have understood by then
+        call = asyncio.ensure_future(transcribe(ears, pcm, "killed"))
+        await asyncio.sleep(0.05)
+        if not call.done():
+            break
+        await call
     assert ears.recognizer.pid is not None
     os.kill(ears.recognizer.pid, signal.SIGKILL)
     with pytest.raises(EngineNotReady):
@@ -307,7 +311,7 @@ async def test_a_hundred_sessions_at_once_are_served_fairly_or_told_to_wait(ears
     stop_s = time.monotonic() + 6
 
     async def keep_asking(number: int) -> None:
-        while time.monotonic() < stop_s:
+        while time.monotonic() < stop_s or not any(answered.values()):
             try:
                 if await ears.recognizer.transcribe(Transcription(utterance=f"c{number}", session=f"c{number}", pcm=pcm, is_final=False)):
                     answered[number] += 1
@@ -321,6 +325,7 @@ async def test_a_hundred_sessions_at_once_are_served_fairly_or_told_to_wait(ears
             got = await transcribe(ears, pcm, f"final {number}", session=f"f{number}")
             assert words(got.text) == words(SENTENCES[1])
         await asyncio.sleep(max(0, stop_s - time.monotonic()))
+        await until(lambda: any(answered.values()))
         for number in range(100):
             ears.recognizer.cancel(f"c{number}")
         for task in tasks:

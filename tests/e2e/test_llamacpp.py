@@ -117,15 +117,19 @@ async def test_cancel_ends_a_running_reply_and_frees_its_slot(model: LlamaCpp) -
 
 async def test_cancel_in_the_prefill_stops_the_prefill(model: LlamaCpp) -> None:
     """Had it gone on, the same prompt would be found in the cache whole."""
-    long = user(" ".join(f"number {n}," for n in range(100)))
     pid = model.pid
-    task = asyncio.ensure_future(ask(model, "r", long))
-    await asyncio.sleep(0.05)
-    model.cancel("r")
-    assert (await task)[-1].finish == "cancelled"
-    again = await ask(model, "s", long, max_tokens=1)
-    assert prompt_tokens(again) > 400
-    assert cached(again) < prompt_tokens(again) - 128
+    for attempt in range(8):  # on a busy machine a cancel may come too late; without any effect it does so each time
+        long = user(" ".join(f"{attempt} number {n}," for n in range(80)))
+        task = asyncio.ensure_future(ask(model, "r", long))
+        await asyncio.sleep(0.05)
+        model.cancel("r")
+        assert (await task)[-1].finish == "cancelled"
+        again = await ask(model, "s", long, max_tokens=1)
+        assert prompt_tokens(again) > 400
+        if cached(again) < prompt_tokens(again) - 128:
+            break
+    else:
+        pytest.fail(f"{cached(again)} of {prompt_tokens(again)} tokens were read in spite of the cancel")
     assert model.pid == pid
 
 

@@ -11,8 +11,8 @@ import asyncio
 import importlib.util
 import os
 import random
+import re
 import signal
-import socket
 import statistics
 import sys
 import time
@@ -94,8 +94,8 @@ def cached(deltas: Sequence[Delta]) -> int:
 
 
 async def drained(model: VllmModel) -> bool:
-    """Whether vLLM forgets all requests within a few seconds."""
-    for _ in range(250):
+    """Whether vLLM forgets all requests in time."""
+    for _ in range(3000):
         if model.n_unfinished == 0:
             return True
         await asyncio.sleep(0.02)
@@ -265,7 +265,7 @@ async def test_a_storm_of_cancels_leaves_nothing_behind(model: VllmModel) -> Non
             else:
                 task.cancel()
             with suppress(asyncio.CancelledError):
-                deltas = await asyncio.wait_for(task, 30)
+                deltas = await asyncio.wait_for(task, 120)
                 assert deltas[-1].finish in {"cancelled", "stop"}
 
     await asyncio.gather(*(one(number) for number in range(200)))
@@ -377,13 +377,12 @@ async def test_a_gateway_talks_with_vllm_and_takes_it_along_when_killed(tmp_path
     """The product itself, as `stretto serve` runs it; only the voice is scripted."""
     settings = {"STRETTO_LLM__ENGINE": "vllm", "STRETTO_LLM__CONTEXT_TOKENS": "2048", "STRETTO_SESSION__CONTEXT_TOKENS": "1400"}
     environment = {**os.environ, **settings, "STRETTO_TTS__ENGINES": '["fake"]', "STRETTO_TURN__MAX_TOKENS": "60"}
-    port = free_port()
     with (tmp_path / "log").open("wb") as log:
         gateway = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "gateway", "serve", "--port", str(port), stdout=log, stderr=log, env=environment
+            sys.executable, "-m", "gateway", "serve", "--port", "0", stdout=log, stderr=log, env=environment
         )
     try:
-        await until_listening(port, gateway)
+        port = await listening(tmp_path / "log", gateway)
         async with connect(f"ws://127.0.0.1:{port}/v1/voice", start=StartSession(output="text"), timeout_s=60) as conversation:
             cached = [await said_in(conversation, f"Tell me thing {number} about the sea.") for number in range(3)]
         assert cached[0] < cached[1] < cached[2]
@@ -395,7 +394,7 @@ async def test_a_gateway_talks_with_vllm_and_takes_it_along_when_killed(tmp_path
     finally:
         gateway.kill()
         await gateway.wait()
-    for _ in range(200):
+    for _ in range(600):
         if not is_alive(core):
             return
         await asyncio.sleep(0.1)
@@ -407,24 +406,18 @@ def environment_of(pid: int) -> bytes:
     return Path(f"/proc/{pid}/environ").read_bytes()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-async def until_listening(port: int, gateway: asyncio.subprocess.Process) -> None:
+async def listening(log: Path, gateway: asyncio.subprocess.Process) -> int:
+    """Its port, once it says that it is ready."""
     async with asyncio.timeout(150):
-        while True:
+        while (port := told_port(log)) is None:
             assert gateway.returncode is None, f"the gateway ended with {gateway.returncode}"
-            with suppress(OSError):
-                reader, writer = await asyncio.open_connection("127.0.0.1", port)
-                writer.write(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-                answer = await reader.read()
-                writer.close()
-                if b" 200 " in answer.splitlines()[0]:
-                    return
             await asyncio.sleep(0.2)
+    return port
+
+
+def told_port(log: Path) -> int | None:
+    found = re.search(r"^ready: \S+:(\d+)/", log.read_text(), re.MULTILINE)
+    return None if found is None else int(found[1])
 
 
 async def said_in(conversation: Conversation, text: str) -> int:

@@ -220,7 +220,7 @@ async def an_interrupted_turn_is_aborted(url: str, socket: str) -> None:
                 await conversation.cancel(reply.turn)
                 break
         assert (await reply.finished()).status == "interrupted"
-    for _ in range(100):
+    for _ in range(600):
         if await running_requests(socket) == 0:
             return
         await asyncio.sleep(0.1)

@@ -43,7 +43,7 @@ class Watched(Struct, frozen=True):
 def scrape(running: Running) -> str:
     """What Prometheus reads of this gateway."""
     request = urllib.request.Request(f"{running.http_url}/metrics", headers={"Authorization": f"Bearer {KEY}"})
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=60) as response:
         return str(response.read().decode())
 
 
@@ -75,7 +75,7 @@ def _bench(running: Running, folder: Path) -> Iterator[float]:
         yield since
     finally:
         process.terminate()
-        process.wait(10)
+        process.wait(60)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import socket
 import subprocess
 import time
 import urllib.error
@@ -20,8 +19,9 @@ import yaml
 ROOT = Path(__file__).parents[2]
 SHIPPED = ROOT / "configs" / "prometheus"
 RULE_FILES = (SHIPPED / "recording.yml", SHIPPED / "alerts.yml")
-READY_S = 30.0
-STOP_S = 10.0
+READY_S = 90.0
+STOP_S = 60.0
+LISTENS = re.compile(r'"?Listening on"? address=127\.0\.0\.1:(\d+)')
 RANGE = re.compile(r"\[\d+m(?=[\]:])")
 
 
@@ -68,7 +68,7 @@ class Prometheus:
         """The `data` of an answer. Raises `AssertionError` with Prometheus' own words."""
         address = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(fields)}"
         try:
-            with urllib.request.urlopen(address, timeout=10) as response:
+            with urllib.request.urlopen(address, timeout=60) as response:
                 return json.load(response)["data"]
         except urllib.error.HTTPError as error:
             with error:
@@ -87,17 +87,13 @@ class Prometheus:
 @contextlib.contextmanager
 def prometheus(program: str, config: Path) -> Iterator[Prometheus]:
     """A running Prometheus; ended with the block."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = int(listener.getsockname()[1])
     log = config.parent / "prometheus.log"
     storage = config.parent / "storage"
-    command = [program, f"--config.file={config}", f"--storage.tsdb.path={storage}", f"--web.listen-address=127.0.0.1:{port}"]
+    command = [program, f"--config.file={config}", f"--storage.tsdb.path={storage}", "--web.listen-address=127.0.0.1:0"]
     with log.open("w") as stream:
         process = subprocess.Popen(command, stdout=stream, stderr=stream)
     try:
-        running = Prometheus(port)
-        _await_ready(running, process, log)
-        yield running
+        yield _ready(process, log)
     finally:
         process.terminate()
         try:
@@ -107,10 +103,13 @@ def prometheus(program: str, config: Path) -> Iterator[Prometheus]:
             process.wait()
 
 
-def _await_ready(running: Prometheus, process: subprocess.Popen[bytes], log: Path) -> None:
+def _ready(process: subprocess.Popen[bytes], log: Path) -> Prometheus:
+    """Once it answers, on the port that the kernel gave it and its log tells."""
     ends_at = time.monotonic() + READY_S
     while time.monotonic() < ends_at and process.poll() is None:
-        with contextlib.suppress(OSError), urllib.request.urlopen(f"{running.url}/-/ready", timeout=2):
-            return
+        if told := LISTENS.search(log.read_text()):
+            running = Prometheus(int(told[1]))
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"{running.url}/-/ready", timeout=10):
+                return running
         time.sleep(0.1)
     raise AssertionError(f"Prometheus was not ready within {READY_S} s; it said:\n{log.read_text()[-2000:]}")

@@ -69,9 +69,15 @@ def test_a_panel_shows_something_while_people_talk(watched: Watched, title: str)
 
 def test_the_stages_of_the_wait_add_up_to_what_is_felt(watched: Watched) -> None:
     test_a_panel_shows_something_while_people_talk(watched, "Where the wait goes")
-    stages = [numbers(watched.prometheus.query(filled(target["expr"])))[0] for target in PANELS["Where the wait goes"]["targets"]]
     mean = "sum(rate(stretto_perceived_latency_seconds_sum[10s])) / sum(rate(stretto_perceived_latency_seconds_count[10s]))"
-    assert sum(stages) == pytest.approx(numbers(watched.prometheus.query(mean))[0], rel=0.3)
+    ends_at = watched.talking_since + 45
+    while True:  # a scrape may come between two of the queries, and a busy machine stretch any stage of one
+        stages = [(numbers(watched.prometheus.query(filled(t["expr"]))) or [0.0])[0] for t in PANELS["Where the wait goes"]["targets"]]
+        felt = (numbers(watched.prometheus.query(mean)) or [0.0])[0]
+        if (sum(stages) == pytest.approx(felt, rel=0.3) and max(stages) == stages[0]) or time.monotonic() > ends_at:
+            break
+        time.sleep(0.3)
+    assert sum(stages) == pytest.approx(felt, rel=0.3)
     assert max(stages) == stages[0], "the engine was slowed down, and the picture says so"
 
 
