@@ -86,7 +86,6 @@ async def test_a_talker_measures_a_turn_and_reports_playout() -> None:
         await talker.open()
         await talker.talk([Line(think_s=0.0, text="Hello.")], until_s=time.monotonic() + 30)
         talker.close()
-        await asyncio.sleep(0.01)
     assert (tally.n_turns, tally.n_failed, tally.n_audio_frames) == (1, 0, 2)
     assert (len(tally.first_segment_ms), len(tally.first_audio_ms), len(tally.ttft_ms)) == (1, 1, 1)
     assert not tally.own_segment_ms, "frames without stamps give no share"

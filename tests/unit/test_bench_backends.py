@@ -116,7 +116,7 @@ async def test_two_backends_answer_the_same_script(tmp_path: Path) -> None:
             pieces=(piece("Well, the sea "), piece("is wide."), piece(None, "stop"), counts(prompt=40, output=8, cached=30)), piece_s=0.02
         )
         path = written(tmp_path, FILE.replace("ADDRESS", server.address))
-        plan = Plan(n_talkers=2, seconds=4.0, turns=1, think_s=0.1, ramp_s=0.1)
+        plan = Plan(n_talkers=2, seconds=60.0, turns=1, think_s=0.1, ramp_s=0.1)
         rows = await backends.compare(backends.read(path, ["quick", "cloud"]), plan, measure)
     assert [row.fault for row in rows] == [None, None]
     quick, cloud = (row.report for row in rows)

@@ -120,7 +120,7 @@ async def test_a_worker_that_hangs_is_passed_over_whatever_it_is_asked(tmp_path:
     with socket.socket(socket.AF_UNIX) as hung:
         hung.bind(str(row.worker.socket(1)))
         hung.listen()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await row.siblings.holder(start, FULL_RIGHTS) is None
 
 
@@ -130,7 +130,7 @@ def test_whoever_speaks_to_a_worker_that_is_gone_is_told_so(run: Callable[[Any],
         writer.transport.abort()
 
     async def talk(path: Path) -> None:
-        async with await asyncio.start_unix_server(hang_up, path), called(path, 5) as line:
+        async with await asyncio.start_unix_server(hang_up, path), called(path, 60) as line:
             with pytest.raises(Broken):
                 await line.receive(bytes)
             for _ in range(3):
@@ -175,7 +175,7 @@ def test_a_client_and_its_worker_may_go_at_the_same_moment(run: Callable[[Any], 
         lay_out(folder / "places", 2)
         crowds.lay_out(folder / "crowds", 2)
         row = Row(Worker(number=0, count=2, folder=folder))
-        async with await asyncio.start_unix_server(hang_up, row.worker.socket(1)), asyncio.timeout(20):
+        async with await asyncio.start_unix_server(hang_up, row.worker.socket(1)), asyncio.timeout(60):
             start = StartSession(resume=Resume(session_id="sess_1", token="t", last_seq=0))
             carry = await row.siblings.holder(start, FULL_RIGHTS)
             assert carry is not None
