@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from engine.build import Engines
 from gateway import auth, realtime_door, transport
@@ -203,8 +203,9 @@ async def _deny(socket: WebSocket, error: StrettoError) -> None:
     """Refuse before the upgrade; a browser cannot read that answer, so one that may talk gets an `error` frame and a close code."""
     from_page = "origin" in socket.headers and native.SUBPROTOCOL in socket.scope["subprotocols"] and error.http_status in (429, 503)
     if from_page:
-        await socket.accept(native.SUBPROTOCOL)
-        await socket.send_bytes(native.encode_server(error_frame(error), None))
-        await socket.close(error.close or 1013, error.code)
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError, OSError):  # it has not waited for the answer
+            await socket.accept(native.SUBPROTOCOL)
+            await socket.send_bytes(native.encode_server(error_frame(error), None))
+            await socket.close(error.close or 1013, error.code)
         return
     await socket.send_denial_response(ticket_office.refusal(error))

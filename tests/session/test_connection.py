@@ -10,9 +10,11 @@ import msgspec
 import pytest
 from starlette.websockets import WebSocket
 
-from gateway.codecs.native import NativeCodec
+from gateway.codecs.native import SUBPROTOCOL, NativeCodec
 from gateway.connection import Connection
+from gateway.errors import Overloaded
 from gateway.events import Resume, StartSession
+from gateway.server.doors import _deny
 from tests.session.stage import Stage, stage
 
 REPLY = "One two three four five six seven. Eight nine ten eleven twelve."
@@ -80,6 +82,16 @@ async def test_a_slow_reader_that_vanishes_while_it_is_told_is_no_error_of_ours(
         assert line.closed["code"] == 4003
         assert session_id in scene.sessions.ids(), "the client may come back for it"
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+async def test_a_page_that_does_not_wait_for_its_refusal_is_no_error_of_ours() -> None:
+    async def gone(message: Any) -> None:  # Any: as above
+        if message["type"] != "websocket.accept":
+            raise OSError("the peer is gone")
+
+    headers = [(b"origin", b"http://localhost"), (b"host", b"localhost")]
+    scope = {"type": "websocket", "path": "/v1/voice", "headers": headers, "subprotocols": [SUBPROTOCOL]}
+    await _deny(WebSocket(scope, Line().receive, gone), Overloaded("All places are taken."))
 
 
 async def test_what_an_old_socket_still_brings_is_not_taken_once_a_newer_one_serves() -> None:
