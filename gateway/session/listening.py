@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 from engine.api import EngineSetupError
 from gateway.endpointing import is_echo, judge
-from gateway.errors import NotAvailable, SpeechLost, StrettoError, UnsupportedCodec
+from gateway.errors import NotAvailable, SpeechLost, StrettoError, TooManyReplies, UnsupportedCodec
 from gateway.events import (
     AppendAudio,
     AudioIn,
@@ -45,6 +45,7 @@ from gateway.turn_state import Event, State
 if TYPE_CHECKING:
     from gateway.session.session import Session
 
+MOST_PUT_OFF = 8  # replies that wait for a text: one of the conversation, and those beside it; each may bring a megabyte
 REPLYING = frozenset({State.THINKING, State.SPEAKING, State.HELD, State.AWAITING_TOOL, State.PLAYING_OUT})
 
 
@@ -141,10 +142,13 @@ class Listening:
             self.idling.wait()
 
     def puts_off(self, request: RequestReply) -> bool:
-        """Whether a reply must wait, because what it is to answer is being read; it is asked for again then."""
+        """Whether a reply must wait, because what it is to answer is being read; it is asked for again then. Refuses what would pile up."""
         is_early = self._listener is not None and self._listener.is_reading and not self._session.profile.auto_reply
-        if is_early:
+        if is_early and len(self._put_off) < MOST_PUT_OFF:
             self._put_off.append(request)
+        elif is_early:
+            fault = f"{MOST_PUT_OFF} replies wait for what is being read; expected to wait for one of them."
+            self._session.outbox.put(error_frame(TooManyReplies(fault), request.id))
         return is_early
 
     @property

@@ -11,6 +11,7 @@ from engine.api import EngineError, EngineNotReady, ToolCall
 from engine.fake import Fault, Script, ScriptedModel, tokenize
 from engine.fake_listening import Heard, ScriptedRecognizer
 from gateway.auth import Rights
+from gateway.errors import TooManyReplies, TurnActive
 from gateway.events import (
     AppendAudio,
     AudioFrame,
@@ -22,6 +23,7 @@ from gateway.events import (
     Interrupted,
     Mute,
     PlayoutPaused,
+    RequestReply,
     SegmentDecided,
     SendText,
     SessionUpdated,
@@ -35,6 +37,7 @@ from gateway.events import (
     TurnStarted,
     UpdateSession,
 )
+from gateway.session.listening import MOST_PUT_OFF
 from gateway.turn.asking import DRAFT_PRIORITY
 from gateway.turn_state import State
 from tests.session.microphone import SOUND, talking
@@ -64,6 +67,22 @@ async def test_a_spoken_question_is_answered(settings: dict[str, object]) -> Non
         final = next(event for event in scene.of(Transcribed) if event.final)
         assert (final.text, final.turn) == ("What is down there?", 1)
         assert [role for role, _ in said(scene)] == ["user", "assistant"]
+
+
+async def test_replies_that_are_asked_for_while_a_text_is_read_do_not_pile_up() -> None:
+    async with talking((Heard(text="What is down there?", final_ms=3000),), settings=SPOKEN) as (scene, microphone):
+        scene.send(UpdateSession(auto_reply=False, turn_detection="push_to_talk"))
+        await microphone.say(1200)
+        scene.send(CommitInput())
+        for number in range(40):
+            scene.send(RequestReply(id=f"r{number}"))
+        await asyncio.sleep(0.5)
+        refused = [error.ref for error in scene.of(ErrorRaised)]
+        assert refused == [f"r{number}" for number in range(MOST_PUT_OFF, 40)]
+        await scene.until(TurnDone)
+        assert [started.ref for started in scene.of(TurnStarted)] == ["r0"]
+        codes = [error.code for error in scene.of(ErrorRaised)]
+        assert codes == [TooManyReplies.code] * (40 - MOST_PUT_OFF) + [TurnActive.code] * (MOST_PUT_OFF - 1)
 
 
 async def test_latency_counts_from_the_end_of_speech() -> None:
