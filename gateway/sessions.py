@@ -279,10 +279,8 @@ class Sessions:
         if (refusal := self.admission.shedding) is not None:
             return refusal
         session = self._parts.settings.session
-        if (
-            max(self.admission.n_taken, len(self)) < session.max_sessions * (1 - session.reserve_share) - 1
-        ):  # none of the last places is asked for
-            return None
+        if max(self.admission.n_taken, len(self)) < session.max_sessions * (1 - session.reserve_share) - 1:
+            return None  # it is none of the last places
         accounts = self._parts.quota.accounts()
         held = {each.name: n_held for each in accounts if (n_held := each.n_in_house)}
         weights = {each.name: each.weight for each in accounts if each.name}

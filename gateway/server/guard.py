@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from gateway import auth, realtime_door
-from gateway.errors import StrettoError
+from gateway.errors import BadMessage, StrettoError
 from gateway.server import ticket_office
 
 # The page needs nothing that is not its own: no inline script or style, no frame, no plug-in, no form that leaves, no other device.
@@ -63,6 +63,10 @@ class Guard:
             await send(message)
 
         try:
+            if (
+                sum(name == b"host" for name, _ in scope["headers"]) > 1
+            ):  # RFC 9112, 3.2: whoever stands in front may have read the other one
+                raise BadMessage("Host is there more than once; expected it once.")
             auth.check_host(self._access, host)
             auth.check_origin(self._access, origin, host)
         except StrettoError as error:

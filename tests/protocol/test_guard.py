@@ -160,3 +160,17 @@ def test_no_path_leads_out_of_the_page(running: Running, path: str) -> None:
     status, _, body = asked(running, "GET", path)
     assert status in (400, 404)
     assert b"[project]" not in body
+
+
+@pytest.mark.parametrize(("method", "path"), DOORS)
+def test_a_request_with_two_hosts_is_none(running: Running, method: str, path: str) -> None:
+    upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "x" * 22 + "=="}
+    connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=60)
+    try:
+        connection.putrequest("GET" if method == "SOCKET" else method, path, skip_host=True)
+        for name, value in (("Host", "localhost"), ("Host", "evil.test"), *(upgrade.items() if method == "SOCKET" else ())):
+            connection.putheader(name, value)
+        connection.endheaders()
+        assert connection.getresponse().status == 400
+    finally:
+        connection.close()

@@ -233,6 +233,12 @@ async def test_a_carried_session_goes_on_with_the_rights_of_what_is_shown_at_the
     pytest.fail("no connection was carried")
 
 
+def ticket(row: Running) -> str:
+    request = urllib.request.Request(f"{row.http_url}/v1/tickets", b"{}", {"Authorization": "Bearer main"}, method="POST")
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return str(json.load(answer)["ticket"])
+
+
 async def test_a_ticket_opens_either_worker_once(row: Running) -> None:
     for _ in range(8):
         shown = await asyncio.to_thread(ticket_of, row)
@@ -243,6 +249,20 @@ async def test_a_ticket_opens_either_worker_once(row: Running) -> None:
                 async with talker(row, shown):
                     pass
             assert caught.value.response.status_code == 401
+
+
+async def test_a_ticket_that_is_shown_at_both_workers_at_once_opens_one_connection(row: Running) -> None:
+    async def is_let_in(shown: str) -> bool:
+        try:
+            await stack.enter_async_context(talker(row, shown))
+        except InvalidStatus:
+            return False
+        return True
+
+    for _ in range(6):
+        async with AsyncExitStack() as stack:
+            shown = await asyncio.to_thread(ticket, row)
+            assert sum(await asyncio.gather(*(is_let_in(shown) for _ in range(8)))) == 1
 
 
 async def test_a_worker_that_dies_takes_its_own_conversations_and_is_started_again(doomed: Running) -> None:
