@@ -63,9 +63,7 @@ class Guard:
             await send(message)
 
         try:
-            if (
-                sum(name == b"host" for name, _ in scope["headers"]) > 1
-            ):  # RFC 9112, 3.2: whoever stands in front may have read the other one
+            if sum(name == b"host" for name, _ in scope["headers"]) > 1:  # RFC 9112, 3.2: a proxy may have read the other
                 raise BadMessage("Host is there more than once; expected it once.")
             auth.check_host(self._access, host)
             auth.check_origin(self._access, origin, host)

@@ -9,6 +9,7 @@ from msgspec import Struct, structs
 
 from engine.api import Message
 from gateway.endpointing import Reading, read
+from gateway.session.refusals import turn_refusal
 from gateway.speculation import Outcome, Speculation
 from gateway.turn import Parts, Turn
 from gateway.turn_state import Event
@@ -49,6 +50,9 @@ class Drafts:
         settings = self._parts.settings.speculation
         looks_finished = read(text) in (Reading.COMPLETE, Reading.OPEN)
         has_headroom = self._parts.headroom.admits_draft(settings) and not self._parts.pressure.is_eased
+        if turn_refusal(self._session, self._parts) is not None:  # nobody would ever hear it
+            self.give_up("cancelled")
+            return
         step = self._speculation.on_likely_end(text, looks_finished=looks_finished, has_headroom=has_headroom)
         if step == "skip" and settings.enabled and looks_finished and not has_headroom:
             self._parts.metrics.listening.speculation.labels("no_headroom").inc()

@@ -98,3 +98,16 @@ async def test_speech_counts_whether_it_is_answered_refused_or_taken_back() -> N
         scene.send(ClearInput())
         await asyncio.sleep(0.1)
         assert 0.5 < audio.used(scene.parts.now()) - refused_s < 1
+
+
+async def test_a_key_that_may_have_no_turn_has_no_draft() -> None:
+    async with talking(("One?", "Two?"), limits=KeySettings(key="k", turns_per_min=1)) as (scene, microphone):
+        await microphone.say(600)
+        await scene.until(TurnDone)
+        tokens = scene.parts.quota.of("").tokens_hour
+        before = tokens.used(scene.parts.now())
+        assert before > 0
+        await microphone.say(600)
+        await scene.until(ErrorRaised)
+        await asyncio.sleep(5)
+        assert tokens.used(scene.parts.now()) == before
