@@ -195,7 +195,8 @@ ROOMS: dict[str, Room] = {
         ),
     ),
     "gateway.key": Room(3, ("gateway.auth",)),
-    "gateway.__main__": Room(
+    "gateway.__main__": Room(3, ("gateway.commands",)),
+    "gateway.commands": Room(
         3,
         (
             *RULES,
@@ -414,7 +415,7 @@ def test_only_build_knows_the_engines_and_only_the_edge_knows_build() -> None:
     assert knows == {"engine.build", "engine.build_listening", "engine.build_voices"}
     for half in ("engine.build_listening", "engine.build_voices"):
         assert {name for name, room in ROOMS.items() if half in room.may} == {"engine.build"}
-    asks_build = {"gateway.server", "gateway.check", "gateway.__main__"}
+    asks_build = {"gateway.server", "gateway.check", "gateway.commands"}
     assert {name for name, room in ROOMS.items() if "engine.build" in room.may} == asks_build
 
 

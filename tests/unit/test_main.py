@@ -45,3 +45,24 @@ def test_a_reader_that_has_seen_enough_is_no_fault() -> None:
         checking.stdout.close()
         assert checking.stderr.read() == b""
     assert checking.returncode == 141
+
+
+def test_ctrl_c_while_the_commands_load_ends_without_a_word() -> None:
+    """A module that stands in the way of the first import sends the signal that a terminal would."""
+    code = (
+        "import os, runpy, signal, sys\n"
+        "class Key:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'gateway.bench':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Key())\n"
+        "sys.argv = ['stretto', 'check']\n"
+        "runpy.run_module('gateway', run_name='__main__')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_without_a_command_it_says_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "run the gateway and its page on one port" in capsys.readouterr().err
