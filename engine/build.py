@@ -162,7 +162,9 @@ def _model(settings: EngineSettings) -> tuple[LanguageModel, str]:
     except EngineSetupError as error:
         if settings.llm.engine != "auto":
             raise
-        raise EngineSetupError(f"{error}. Nobody named an engine (llm.engine): {chosen} was chosen because {why}") from error
+        raise EngineSetupError(
+            f"{str(error).rstrip('.')}. Nobody named an engine (llm.engine): {chosen} was chosen because {why}"
+        ) from error
 
 
 def _fake_model(settings: EngineSettings) -> LanguageModel:

@@ -22,6 +22,8 @@ def context(settings: Settings) -> ssl.SSLContext:
     certificate, key = settings.server.tls_certificate, settings.server.tls_key
     if not certificate:
         certificate, key = map(str, _self_signed(settings.cache_path / "tls"))
+    for name, path in (("server.tls_certificate", certificate), ("server.tls_key", key)):
+        _check_pem(name, Path(path))
     made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     made.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
@@ -29,6 +31,17 @@ def context(settings: Settings) -> ssl.SSLContext:
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"cannot load the certificate {certificate} with key {key}: {error}") from error
     return made
+
+
+def _check_pem(name: str, path: Path) -> None:
+    """OpenSSL's own words do not say which of the two files is meant. Raises `ConfigError`."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{name}: cannot read {path}: {error.strerror}") from error
+    wanted = b"CERTIFICATE-----" if name.endswith("certificate") else b"PRIVATE KEY-----"
+    if wanted not in text:
+        raise ConfigError(f"{name}: {path} has {len(text)} bytes and no {wanted.decode()[:-5].lower()}; expected one in PEM form")
 
 
 def _self_signed(folder: Path) -> tuple[Path, Path]:

@@ -11,7 +11,6 @@ import os
 import re
 import shutil
 import socket
-import ssl
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from engine.api import EngineSetupError, Voice
 from engine.build import build, choose_model, vllm_plan
 from engine.vllm_args import doctor
 from engine.vllm_check import inspect
+from gateway import tls
 from gateway.check import files
 from gateway.config import LOOPBACK, ConfigError, Settings, is_setting, lines_of, load, unread
 
@@ -176,10 +176,9 @@ def _tls(settings: Settings) -> Iterator[Finding]:
             yield Finding("note", "TLS", "off: browsers give no microphone to a page from another machine without it")
         return
     try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.server.tls_certificate, settings.server.tls_key)
-    except (OSError, ssl.SSLError) as error:
-        where = f"{settings.server.tls_certificate} with {settings.server.tls_key}"
-        yield Finding("fault", "TLS", f"cannot use {where}: {error.strerror or error}")
+        tls.context(settings)
+    except ConfigError as error:
+        yield Finding("fault", "TLS", str(error))
     else:
         yield Finding("fine", "TLS", settings.server.tls_certificate)
 

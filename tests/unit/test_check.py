@@ -109,7 +109,16 @@ def test_a_persona_with_an_unknown_voice_is_a_fault(cache: Path) -> None:
 def test_an_unreadable_certificate_is_a_fault(cache: Path) -> None:
     (cache / "broken.pem").write_text("no certificate")
     server = {"port": 0, "tls_certificate": str(cache / "broken.pem"), "tls_key": str(cache / "none.pem")}
-    assert [finding.kind for finding in findings({"cache_dir": str(cache), "server": server})["TLS"]] == ["fault"]
+    (found,) = findings({"cache_dir": str(cache), "server": server})["TLS"]
+    assert found.kind == "fault"
+    assert found.text == f"server.tls_certificate: {cache}/broken.pem has 14 bytes and no certificate; expected one in PEM form"
+
+
+def test_a_key_file_that_is_missing_is_named(cache: Path) -> None:
+    (cache / "fine.pem").write_text("-----BEGIN CERTIFICATE-----")
+    server = {"port": 0, "tls_certificate": str(cache / "fine.pem"), "tls_key": str(cache / "none.pem")}
+    (found,) = findings({"cache_dir": str(cache), "server": server})["TLS"]
+    assert found.text == f"server.tls_key: cannot read {cache}/none.pem: No such file or directory"
 
 
 @pytest.mark.parametrize(
