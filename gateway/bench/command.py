@@ -82,10 +82,17 @@ def run(args: argparse.Namespace) -> int:
         output="text" if args.text_only else "audio",
         seed=args.seed,
     )
-    if args.backends is not None:
-        return _compare(plan, args)
     try:
+        check_writable(None if args.json == "-" else args.json)
+        if args.backends is not None:
+            return _compare(plan, args)
         found = run_loop(_bench(plan, args))
+    except OSError as error:
+        print(f"stretto bench: cannot write {error.filename}: {error.strerror}", file=sys.stderr)
+        return WRONG_USE
+    except KeyboardInterrupt:
+        print("stretto bench: stopped before its end; there are no figures", file=sys.stderr)
+        raise
     except ConversationError as error:
         print(f"stretto bench: {error}", file=sys.stderr)
         return ABSENT
@@ -96,6 +103,16 @@ def run(args: argparse.Namespace) -> int:
         if args.json is not None:
             Path(args.json).write_text(reports.as_json(found) + "\n", "utf-8")
     return TURNS_FAILED if found.n_failed or not found.n_turns else OK
+
+
+def check_writable(*paths: str | None) -> None:
+    """Before minutes of measuring: whether the figures can be kept. Raises `OSError` that names the file."""
+    for path in map(Path, filter(None, paths)):
+        was_there = path.exists()
+        with path.open("a", encoding="utf-8"):
+            pass
+        if not was_there:
+            path.unlink()
 
 
 def _compare(plan: Plan, args: argparse.Namespace) -> int:

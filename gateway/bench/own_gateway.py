@@ -49,7 +49,10 @@ async def own_gateway(
     environment = {**(SETTINGS if settings is None else {}), **os.environ, "STRETTO_SESSION__MAX_SESSIONS": str(n_sessions + 8)}
     environment |= settings or {}
     environment.pop("STRETTO_KEYS", None)  # on loopback, for a minute, for ourselves
-    process = await asyncio.create_subprocess_exec(*(command or COMMAND), env=environment, stderr=asyncio.subprocess.PIPE)
+    # In a session of its own: Ctrl-C at a terminal reaches us, and we end it once its last figures are read.
+    process = await asyncio.create_subprocess_exec(
+        *(command or COMMAND), env=environment, stderr=asyncio.subprocess.PIPE, start_new_session=True
+    )
     try:
         assert process.stderr is not None, "the process was made with a pipe"
         port = await announced_port(process.stderr, start_s)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from gateway.bench.command import between, find_pid, insecure_context, run_loop
+from gateway.bench.command import between, check_writable, find_pid, insecure_context, run_loop
 from gateway.bench.own_gateway import own_gateway
 from gateway.bench.scenario import QUESTIONS
 from gateway.client import ConversationError
@@ -93,8 +93,11 @@ def run(args: argparse.Namespace) -> int:
         bounds = limits.read(args.limits) if args.limits is not None else ()
         if args.speech is not None:
             from_wav(args.speech)
+        check_writable(args.json, args.html)
     except (ValueError, limits.LimitsError) as error:
         return _complain(WRONG_USE, str(error))
+    except OSError as error:
+        return _complain(WRONG_USE, f"cannot write {error.filename}: {error.strerror}")
     if args.drain and args.url is not None:
         return _complain(WRONG_USE, "--drain stops the gateway: it goes with the load's own one, without --url")
     try:

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -234,3 +235,19 @@ async def test_what_fails_beside_an_own_gateway_comes_out_as_it_is(monkeypatch: 
             assert gateway.url == "ws://127.0.0.1:1/v1/voice"
             raise ConnectFailed("as it is")
     assert usage(gateway.pid) is None, "the process is gone"
+
+
+def test_figures_that_cannot_be_kept_are_told_before_anything_is_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    bench.add_arguments(parser)
+    nowhere = ["--url", "ws://127.0.0.1:9/v1/voice", "--json"]
+    assert bench.run(parser.parse_args([*nowhere, str(tmp_path / "none/report")])) == 2
+    assert capsys.readouterr().err == f"stretto bench: cannot write {tmp_path}/none/report: No such file or directory\n"
+    assert bench.run(parser.parse_args([*nowhere, str(tmp_path / "report")])) == 3
+    assert not (tmp_path / "report").exists(), "what was not measured leaves no file"
+
+
+async def test_ctrl_c_does_not_reach_the_benchs_own_gateway() -> None:
+    command = (sys.executable, "-c", "import sys, time; print('ready: ws://127.0.0.1:1/', file=sys.stderr, flush=True); time.sleep(60)")
+    async with own_gateway.own_gateway(1, command) as gateway:
+        assert os.getpgid(gateway.pid) != os.getpgid(0), "a terminal sends the signal to its process group"

@@ -323,3 +323,11 @@ def test_drain_goes_with_an_own_gateway_alone(capsys: pytest.CaptureFixture[str]
 
 def test_every_figure_has_words_and_no_two_the_same_name() -> None:
     assert not COUNTS.keys() & TIMES.keys()
+
+
+@pytest.mark.parametrize("option", ["--html", "--json"])
+def test_a_report_that_cannot_be_kept_is_told_before_anybody_comes(tmp_path: Path, option: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = argparse.ArgumentParser()
+    load.add_arguments(parser)
+    assert load.run(parser.parse_args(["--url", "ws://127.0.0.1:9/v1/voice", option, str(tmp_path / "none/report")])) == 2
+    assert capsys.readouterr().err == f"stretto load: cannot write {tmp_path}/none/report: No such file or directory\n"
