@@ -14,6 +14,7 @@ import ssl
 import sys
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from gateway.client import ConnectFailed, Conversation, ConversationError, ConversationLost, NoAnswer, Refused, connect
 from gateway.client.conversation import DEFAULT_URL
@@ -63,7 +64,8 @@ def run(args: argparse.Namespace) -> int:
     except ConnectFailed as error:
         return _complain(ABSENT if error.retryable else WRONG, f"{error}\n{_advice(error, args)}".rstrip())
     except Refused as error:
-        return _complain(ABSENT if error.retryable else WRONG, str(error))
+        advice = "\n`stretto talk --voices` lists them all." if error.code == "unknown_voice" else ""
+        return _complain(ABSENT if error.retryable else WRONG, f"{error}{advice}")
     except (ConversationLost, NoAnswer) as error:
         return _complain(FAILED, str(error))
     except ConversationError as error:
@@ -81,7 +83,8 @@ def _advice(error: ConnectFailed, args: argparse.Namespace) -> str:
         if not isinstance(error.__cause__, OSError) and args.url.startswith("ws:"):  # somebody listens, and hangs up
             return "Does it speak TLS (--tls)? Then its address begins with wss://."
         return "Is the gateway running? `make serve` starts one here; --url names another."
-    return "Check --url."
+    path, usual = urlsplit(args.url).path, urlsplit(DEFAULT_URL).path
+    return "Check --url." if path == usual else f"Check --url: its path is {path or '/'}, a gateway's is {usual}."
 
 
 def _complain(code: int, message: str) -> int:

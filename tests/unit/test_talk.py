@@ -136,7 +136,9 @@ async def test_an_unknown_voice_is_exit_code_2(capsys: pytest.CaptureFixture[str
 
     async with serving(refuse) as server:
         assert await run(server.url, "--text-only", "--voice", "x") == 2
-    assert "There is no voice 'x'." in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "There is no voice 'x'." in said
+    assert said.endswith("`stretto talk --voices` lists them all.\n")
 
 
 async def test_whoever_hangs_up_on_plain_words_may_want_tls(capsys: pytest.CaptureFixture[str]) -> None:
