@@ -22,6 +22,7 @@ from gateway import errors  # noqa: E402 - after the path of the checkout
 from gateway.codecs.native import KEY_PREFIX, SUBPROTOCOL  # noqa: E402
 from gateway.events import CLIENT_EVENTS, SERVER_EVENTS  # noqa: E402
 
+RESUME = {"type": "string", "description": "The session that the connection comes back for: a full house lets it in."}
 FILE = ROOT / "docs" / "asyncapi.json"
 CLOSE_CODES = {
     1000: "the conversation is over (sent by the client: it ends the session; any other loss keeps it for a resume)",
@@ -61,6 +62,7 @@ def document() -> dict[str, Any]:  # Any: JSON
                 "address": "/v1/voice",
                 "description": f"Subprotocol `{SUBPROTOCOL}`; a browser offers `{KEY_PREFIX}KEY` beside it.",
                 "messages": {kind.__name__: {"$ref": f"#/components/messages/{kind.__name__}"} for kind in kinds},
+                "bindings": {"ws": {"query": {"type": "object", "properties": {"resume": RESUME}}}},
                 "x-close-codes": {str(code): text for code, text in CLOSE_CODES.items()},
             }
         },
