@@ -19,10 +19,14 @@ if TYPE_CHECKING:
 
 KEPT_S = 93_600  # a day and more: as long as the longest sum
 # KEYS: use, held. ARGV: holder, lease in s, conversations, most of them, number, slots of a sum, seconds that the hashes are kept; then for
-# each sum its window in s, what was spent, and the slot from which on to tell. A process that is silent for an hour is nobody any more.
+# each sum its window in s, what was spent, and the slot from which on to tell. A process that is silent for an hour is nobody any more,
+# and what is no hash under one of our names is not ours.
 _SETTLE = """
 local time = redis.call('TIME')
 local now = time[1] + time[2] / 1000000
+for _, key in ipairs(KEYS) do
+  if redis.call('TYPE', key).ok ~= 'hash' then redis.call('DEL', key) end
+end
 local elsewhere, before = 0, 0
 local held = redis.call('HGETALL', KEYS[2])
 for at = 1, #held, 2 do
