@@ -105,7 +105,7 @@ async def test_a_recording_is_said_at_its_pace_and_its_answer_timed_from_its_end
     lines = capsys.readouterr().out.splitlines()
     assert "you: What is the sea?" in lines
     shown = next(line for line in lines if line.endswith("Water."))
-    assert 100 < float(shown.split()[0]) < 10_000  # said until 460 ms, answered after 600
+    assert 100 < float(shown.split()[0]) < 100_000  # said until 460 ms, answered after 600
 
 
 async def test_fast_is_one_utterance_sent_at_once_and_committed(question: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,8 +214,8 @@ async def mute(peer: Peer) -> None:
 async def test_a_recording_that_leads_to_nothing_says_so(
     question: Path, script: Script, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(spoken, "NOTICED_S", 0.3)
-    monkeypatch.setattr(spoken, "UNDERSTOOD_S", 0.3)
+    monkeypatch.setattr(spoken, "NOTICED_S", 0.3 if script in (silent, noisy) else 60.0)
+    monkeypatch.setattr(spoken, "UNDERSTOOD_S", 60.0 if script is mumbling else 0.3)
     async with serving(script) as server:
         assert await run(server.url, "--wav", str(question), "--text-only") == 1
     assert f"{why}" in capsys.readouterr().err
