@@ -18,7 +18,7 @@ from tests.chaos.faults import HEADER, Found
 
 PARTS: Mapping[str, Sequence[stages.Stage]] = {
     "scripted": [stages.engines_break, stages.processes_die, stages.told_twice],
-    "laptop": [real.of_a_laptop],
+    "laptop": [real.of_a_laptop, real.a_laptop_told_twice],
     "vllm": [real.vllm_on_the_cpu],
 }
 

@@ -28,6 +28,7 @@ FINAL_S = 8.0  # and for the text of what was said
 SILENT_S = 12.0  # a worker that leaves heartbeats unanswered is ended by then: `silence_s` of 10 and two heartbeats
 VOICE_SILENT_S = 7.0  # of a voice: 5 and two
 CORE_HUNG_S = 18.0  # of vLLM: a canary after 5, unanswered for 8, and its end
+CORE_GONE_S = 15.0  # after a second SIGTERM: streams have 2 to end, vLLM 5 to shut down, its core 5 until it is killed
 SMALL = {
     "STRETTO_TURN__MAX_TOKENS": "16",
     "STRETTO_SESSION__CONTEXT_TOKENS": "200",  # a core reads 200 to 300 tokens a second, and after a kill none is kept
@@ -75,6 +76,14 @@ async def of_a_laptop(found: Found, n_people: int) -> None:
                     await terminated(found, people, running)
 
 
+async def a_laptop_told_twice(found: Found, n_people: int) -> None:
+    """SIGTERM, twice, with all the processes of a laptop's engines."""
+    with gateway({**SMALL, "STRETTO_LLM__ENGINE": "llamacpp"}) as running:
+        typing = typists(running.voice_url, n_people - N_SPEAKERS, pause=THINK)
+        async with crowd([*typing, *speakers(running, len(typing))]) as people:
+            await terminated_twice(found, people, running)
+
+
 async def vllm_on_the_cpu(found: Found, n_people: int) -> None:
     """EngineCore, and Piper with no other voice to step in; at the end SIGTERM, twice."""
     if not has_vllm():
@@ -83,7 +92,7 @@ async def vllm_on_the_cpu(found: Found, n_people: int) -> None:
     with gateway(WITH_VLLM, python=str(VLLM)) as running:
         async with crowd(typists(running.voice_url, n_people, pause=THINK)) as people:
             await play(found, people, running, [*engine_core(running), alone(running)])
-            await terminated_twice(found, people, running)
+            await terminated_twice(found, people, running, CORE_GONE_S)
 
 
 def has_vllm() -> bool:
