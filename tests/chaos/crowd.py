@@ -15,7 +15,7 @@ from typing import Literal
 from msgspec import Struct
 
 from gateway.client import Conversation, ConversationError, ConversationLost, Refused, Reply, connect
-from gateway.events import ErrorRaised, SegmentDecided, StartSession, TextDelta, TurnDone
+from gateway.events import ErrorRaised, SegmentDecided, SegmentDone, StartSession, TextDelta, TurnDone
 
 Role = Literal["talker", "sayer", "reader", "speaker"]
 Pause = tuple[float, float]  # seconds between two turns: at least, at most
@@ -77,7 +77,7 @@ class Person:
             await asyncio.sleep(self.pause_s())
 
     async def _listen(self, reply: Reply, asked_s: float) -> None:
-        since_s = decided_s = asked_s  # the model's last sign of life; when the voice was last given something to say
+        since_s = decided_s = asked_s  # the model's last sign of life; when the voice was last given something
         async for event in reply:
             match event:
                 case TextDelta():
@@ -85,6 +85,8 @@ class Person:
                 case SegmentDecided():
                     since_s = decided_s = self._now()
                     self._note("answered", asked_s, since_s)
+                case SegmentDone():
+                    decided_s = self._now()  # the next one may have waited for it
                 case ErrorRaised(code=code):
                     self._note("told", asked_s, decided_s if code == "tts_failed" else since_s, code)
                 case TurnDone(status=status):
