@@ -49,6 +49,10 @@ class Person:
         """Of this time."""
         return random.uniform(*self._pause)
 
+    def waits(self) -> bool:
+        """Whether nothing has come of what they asked."""
+        return self.asked_s is not None and not (self.seen and self.seen[-1].asked_s == self.asked_s)
+
     async def talk(self) -> None:
         """Until cancelled."""
         await asyncio.sleep(random.random() * self._pause[1])  # not all in step
@@ -114,6 +118,12 @@ class Crowd:
             if seen.asked_s >= from_s and self.people[seen.who].role != "speaker":
                 first.setdefault((seen.who, seen.asked_s), seen.at_s - seen.asked_s)
         return sorted(first.values())
+
+    async def somebody_waits(self, concerned: Sequence[Person], within_s: float) -> None:
+        """Return when one of these does: what breaks then breaks something of theirs."""
+        ends_at = self.now() + within_s
+        while self.now() < ends_at and not any(person.waits() for person in concerned):
+            await asyncio.sleep(0.01)
 
     async def all_have(self, people: Sequence[Person], kind: Kind, asked_after_s: float, within_s: float) -> float | None:
         """When each of these has seen this of a turn asked for after that moment; None when they did not in time."""

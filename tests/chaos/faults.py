@@ -79,6 +79,8 @@ def nobody(_: Person) -> bool:
 async def strike(crowd: Crowd, fault: Fault, metrics_url: str) -> Row:
     """Let it happen, and wait until all are well again."""
     before = await counted(metrics_url, fault.metric)
+    if fault.is_told:
+        await crowd.somebody_waits([person for person in crowd.people if fault.concerns(person)], PATIENCE_S)
     from_s = crowd.now()
     await fault.begin()
     await asyncio.sleep(fault.lasts_s)
@@ -162,8 +164,12 @@ class Found:
 
     def add(self, row: Row, wrong: list[str]) -> None:
         self.rows.append(row)
-        self.wrong += wrong
         self.say(row.line())
+        self.blame(wrong)
+
+    def blame(self, wrong: Sequence[str]) -> None:
+        """For what no row can hold."""
+        self.wrong += wrong
         for line in wrong:
             self.say(f"  WRONG: {line}")
 

