@@ -167,8 +167,11 @@ def _tls(errand: Errand) -> ssl.SSLContext | None:
 
 
 def _say(what: Note | Result) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(what) + b"\n")
-    sys.stdout.buffer.flush()
+    try:
+        sys.stdout.buffer.write(msgspec.json.encode(what) + b"\n")
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:  # whoever asked has gone; the end of stdin stops us
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 async def _main() -> None:

@@ -10,7 +10,7 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -186,7 +186,7 @@ class Load:
             gateway_errors=_new_errors(first, last),
             knocks=self._knocks,
             drain=None if self._drain is None else _with_lost(self._drain, tally.counts.get("lost", 0)),
-            notes=self._notes(found, stretches),
+            notes=[*self._notes(found, stretches), *notes_on(tally.errors)],
         )
 
     def _notes(self, found: Combined, stretches: Sequence[Stretch]) -> list[str]:
@@ -201,6 +201,11 @@ class Load:
         if self._watch.fault is not None and not self._order.drain:
             notes.append(self._watch.fault)
         return notes
+
+
+def notes_on(errors: Mapping[str, int]) -> list[str]:
+    """What to do about refusals that a newcomer meets."""
+    return ["The gateway wants a key: --key, or the variable STRETTO_KEY."] if errors.get("unauthorized") else []
 
 
 def left(at_s: float, total_s: float) -> str:

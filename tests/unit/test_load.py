@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
+import subprocess
+import sys
+import time
 import wave
 from pathlib import Path
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 from msgspec import structs
 
@@ -17,7 +21,8 @@ from gateway.bench.report import machine
 from gateway.load import limits, report
 from gateway.load.charts import Line, chart, ticks
 from gateway.load.command import plan_of
-from gateway.load.load import left
+from gateway.load.crew import Errand
+from gateway.load.load import left, notes_on
 from gateway.load.microphone import FRAME_MS, from_wav, synthetic
 from gateway.load.page import as_html
 from gateway.load.plan import Mix, Plan, Window, role_of, visits, windows
@@ -331,3 +336,25 @@ def test_a_report_that_cannot_be_kept_is_told_before_anybody_comes(tmp_path: Pat
     load.add_arguments(parser)
     assert load.run(parser.parse_args(["--url", "ws://127.0.0.1:9/v1/voice", option, str(tmp_path / "none/report")])) == 2
     assert capsys.readouterr().err == f"stretto load: cannot write {tmp_path}/none/report: No such file or directory\n"
+
+
+def test_a_missing_key_is_told_in_words() -> None:
+    assert notes_on({"unauthorized": 2}) == ["The gateway wants a key: --key, or the variable STRETTO_KEY."]
+    assert notes_on({"overdue": 2}) == []
+
+
+def test_a_client_process_whose_load_has_gone_ends_without_a_word() -> None:
+    plan = Plan(steps=(1,), step_s=30, settle_s=0, think_s=60)
+    errand = msgspec.json.encode(Errand(plan=plan, url="ws://127.0.0.1:9/v1/voice", began_s=time.monotonic() + 30))
+    command = [sys.executable, "-c", "from gateway.load.crew import main; main()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as crew:
+        assert crew.stdin is not None
+        assert crew.stdout is not None
+        assert crew.stderr is not None
+        crew.stdin.write(errand + b"\n")
+        crew.stdin.flush()
+        crew.stdout.readline()  # it has begun to tell
+        crew.stdout.close()
+        crew.stdin.close()
+        assert crew.stderr.read() == b""
+        assert crew.wait() == 0
