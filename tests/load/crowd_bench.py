@@ -24,12 +24,14 @@ from engine.build_listening import build_ears
 from engine.settings import AsrSettings, EngineSettings
 from gateway.events import ErrorRaised, SpeechStarted, Transcribed, TurnDone, TurnStarted
 from gateway.sessions import Sessions
+from gateway.stalls import StallWatch
 from gateway.turn import Parts
-from tests.load.spoken_bench import SHORT, Bench, Client, admitting, quantiles, show
+from tests.load.spoken_bench import SHORT, Bench, Client, admitting, cpu_s, quantiles, show
 from tests.load.spoken_questions import CACHE, QUESTIONS, Said, recorded, spoken
 
 SLACK_S = 30.0  # behind the time that a final text has: the pause that ends an utterance, and a machine that is late
 LOOK_S = 0.05
+STALL_S = 0.2  # beyond LOOK_S: from here on a late loop is asked where it is
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -87,14 +89,19 @@ class Watch(Struct):
 
     late_s: list[float] = []
     most_waiting: int = 0
+    latest_at: list[str] = []  # where the loop was when it woke latest
 
     async def run(self, recognizer: Whisper) -> None:
         now = asyncio.get_running_loop().time
-        while True:
-            due_s = now() + LOOK_S
-            await asyncio.sleep(LOOK_S)
-            self.late_s.append(now() - due_s)
-            self.most_waiting = max(self.most_waiting, recognizer.n_waiting)
+        with StallWatch(STALL_S) as stalls:
+            while True:
+                due_s = now() + LOOK_S
+                await asyncio.sleep(LOOK_S)
+                late_s, stack = now() - due_s, stalls.beat()
+                if stack is not None and late_s > max(self.late_s, default=0.0):
+                    self.latest_at = stack[-3:]
+                self.late_s.append(late_s)
+                self.most_waiting = max(self.most_waiting, recognizer.n_waiting)
 
 
 def jain(shares: Sequence[int]) -> float:
@@ -120,6 +127,7 @@ async def crowd(
 ) -> dict[str, Any]:
     """Everybody speaks at the same time, waits for what comes of it, and speaks again with the others. Any: figures as JSON."""
     watch, rounds, patience_s = Watch(), [], parts.settings.hearing.final_s + SLACK_S
+    began_s, used_s = asyncio.get_running_loop().time(), cpu_s(os.getpid())
     async with asyncio.TaskGroup() as tasks:
         sessions = Sessions(parts, admitting(n_people))
         keeper = tasks.create_task(sessions.run(), name="sessions")
@@ -160,7 +168,8 @@ async def crowd(
         "text_ms": quantiles([wait for one in done for wait in one.waits_s]),
         "rounds": rounds,
         "waiting_at_the_end": left,
-        "loop_late_ms": {**quantiles(late), "most": round(1000 * late[-1])},
+        "loop_late_ms": {**quantiles(late), "most": round(1000 * late[-1]), "latest_at": watch.latest_at},
+        "cpu_of_a_core": round((cpu_s(os.getpid()) - used_s) / (asyncio.get_running_loop().time() - began_s), 2),
     }
 
 
