@@ -7,24 +7,26 @@ Markers: `virtual` gives a test outside `tests/session/` virtual time; `real_tim
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import AsyncGenerator, Callable, Mapping
 from pathlib import Path
 
-import hypothesis
 import pytest
 import pytest_asyncio
 
 from tests.session.virtual_loop import VirtualLoop, WatchedLoop
 
 LONGEST_BLOCK_S = 3.0  # the rule is 5 ms; three test files on two shared cores are not what this catches
-SLOW_DAY = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 SESSION_TESTS = Path(__file__).parent / "session"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    hypothesis.settings.register_profile("a slow day", SLOW_DAY)
-    hypothesis.settings.load_profile("a slow day")
+    with contextlib.suppress(ImportError):  # vLLM's environment has no Hypothesis, nor tests for it
+        from hypothesis import HealthCheck, settings
+
+        settings.register_profile("a slow day", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        settings.load_profile("a slow day")
     config.addinivalue_line("markers", "virtual: this test's loop has virtual time")
     config.addinivalue_line("markers", "real_time: this test's loop has real time, although it stands in tests/session")
     config.addinivalue_line("markers", "may_block: this test may block its loop for seconds")
