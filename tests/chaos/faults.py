@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -12,6 +13,7 @@ from msgspec import Struct
 from tests.chaos.crowd import Crowd, Person, Role
 
 PATIENCE_S = 120.0  # for a recovery that takes a second or two; vLLM loads for twenty, and people think for forty between two turns
+LOOK_S = 0.2
 HANGING_S = 60.0  # after which a turn without an end hangs
 
 Do = Callable[[], Awaitable[None]]
@@ -95,7 +97,7 @@ async def strike(crowd: Crowd, fault: Fault, metrics_url: str) -> Row:
     is_well = await crowd.all_have(hurt, "answered", asked_s, PATIENCE_S) is not None
     answers = [s for s in crowd.seen(from_s, crowd.now(), "answered") if s.asked_s >= asked_s and fault.concerns(crowd.people[s.who])]
     well_s = min((s.at_s for s in answers), default=ended_s)
-    after = await counted(metrics_url, fault.metric)
+    after = await grown(metrics_url, fault.metric, before)
     waits = [max(0.0, 1000 * (s.at_s - max(from_s, s.since_s) - fault.deadline_s)) for s in told]
     disturbed = [person for person in crowd.people if is_disturbed(person, fault, from_s, crowd.now())]
     return Row(
@@ -172,6 +174,14 @@ class Found:
         self.wrong += wrong
         for line in wrong:
             self.say(f"  WRONG: {line}")
+
+
+async def grown(url: str, metric: str, before: float) -> float:
+    """What the metric has grown to; a worker that is started again counts that when it is there."""
+    ends_at = time.monotonic() + PATIENCE_S
+    while (now := await counted(url, metric)) <= before and metric and time.monotonic() < ends_at:
+        await asyncio.sleep(LOOK_S)
+    return now
 
 
 async def counted(url: str, metric: str) -> float:
