@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -18,6 +19,8 @@ LASTS = "61.25"  # of no other test's process
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", LASTS]) as process:
+        while not children(os.getpid(), f"sleep {LASTS}"):  # its command line comes a moment after it
+            time.sleep(0.01)
         yield process
         process.kill()
 
