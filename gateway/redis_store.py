@@ -256,7 +256,11 @@ class RedisStore(MemoryStore):
 
 
 class RedisTickets:
-    """A `TicketKeeper` of all gateways, over this process's own: that one bounds, and alone knows the tickets made while Redis is away."""
+    """A `TicketKeeper` of all gateways, over this process's own: that one bounds, and alone knows the tickets made while Redis is away.
+
+    A ticket that Redis has counts as used up here, so that none opens two doors when Redis goes or comes back empty: its holder asks
+    for a new one.
+    """
 
     def __init__(self, store: RedisStore, redis: Redis, prefix: str, own: MemoryKeeper) -> None:
         self._store, self._redis, self._prefix, self._own = store, redis, prefix, own
@@ -266,7 +270,8 @@ class RedisTickets:
         """As promised; the room is each process's own."""
         if not await self._own.keep(name, holder, data, ttl_s):
             return False
-        await self._store.ask("ticket", lambda: self._put(name, data, ttl_s))
+        if await self._store.ask("ticket", lambda: self._put(name, data, ttl_s)):
+            await self._own.spend(name)
         return True
 
     async def find(self, name: str) -> KeptTicket | None:

@@ -385,6 +385,20 @@ async def test_a_ticket_of_one_gateway_opens_any_of_them_once(redis: RedisServer
     assert shown.encode() not in b"".join([*kept, *(value for fields in kept.values() for value in fields.values())])
 
 
+async def test_a_used_ticket_that_redis_has_lost_opens_nothing_where_it_was_made(
+    redis: RedisServer, first: Running, second: Running
+) -> None:
+    shown = await asyncio.to_thread(ticket_of, first)
+    async with talker(second, shown) as client:
+        await started(client, output="text")
+    with Redis.from_url(redis.url) as reader:
+        assert reader.delete(*reader.keys("stretto:ticket:*"))
+    with pytest.raises(InvalidStatus) as caught:
+        async with talker(first, shown):
+            pass
+    assert caught.value.response.status_code == 401
+
+
 async def test_without_redis_a_ticket_opens_the_gateway_that_made_it(lonely: Running) -> None:
     shown = await asyncio.to_thread(ticket_of, lonely)
     async with talker(lonely, shown) as client:
