@@ -31,7 +31,7 @@ CORE_HUNG_S = 18.0  # of vLLM: a canary after 5, unanswered for 8, and its end
 CORE_GONE_S = 15.0  # after a second SIGTERM: streams have 2 to end, vLLM 5 to shut down, its core 5 until it is killed
 SMALL = {
     "STRETTO_TURN__MAX_TOKENS": "16",
-    "STRETTO_SESSION__CONTEXT_TOKENS": "200",  # a core reads 200 to 300 tokens a second, and after a kill none is kept
+    "STRETTO_SESSION__CONTEXT_TOKENS": "120",  # a core reads 280 tokens a second, and after a kill none is kept: 200 took all of it
     "STRETTO_TURN__FIRST_DELTA_S": f"{STALLED_S}",
     "STRETTO_TURN__NEXT_DELTA_S": f"{STALLED_S}",
     "STRETTO_TURN__FIRST_CHUNK_S": "20",
