@@ -6,6 +6,7 @@ configured keys have accounts: their number is bounded by the settings.
 
 Alone, a process counts for itself and begins anew with each start. Where several share a book (`ledger`), an account is a copy of the
 book's sums and what it owes on top: a turn is judged by that, without asking anybody, and `settling` pays and hears what the others paid.
+What is owed is forgotten with time as if it were paid, so a book that is away for long makes no limit tighter.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ SESSION_WAIT_MS = 5000  # nobody knows when a conversation ends
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """What a process tells the book about a key. `spent`: by sum; it counts once, however often it is told under the same `number`.
+    """What a process tells the book about a key. `spent`: by sum; it counts once, however often it is told under the same `number`, and
+    as it was told when it was first heard: less each time, as it is forgotten.
 
     `n_sessions`: the key's conversations here; with `most_sessions` the last of them asks to come in, where no more than so many are.
     `first`: the slots from which on this process has not heard all, by sum.
@@ -56,11 +58,10 @@ class Told(Struct, frozen=True, kw_only=True):
 class SlidingSum:
     """What was added within the last `window_s`, to a sixtieth of it, never too little.
 
-    `owed`: of it, what the book does not have yet. `unheard`: the first slot to which the book may have come to hold more.
+    `unheard`: of a copy of the book's, the first slot to which the book may have come to hold more.
     """
 
     def __init__(self, window_s: float) -> None:
-        self.owed = 0.0
         self.unheard = 0
         self._window_s = window_s
         self._slot_s = window_s / N_SLOTS
@@ -83,18 +84,12 @@ class SlidingSum:
             self._sum -= self._slots.popleft()[1]
         if not self._slots:
             self._sum = 0.0  # no rest of many additions
-        return self._sum + self.owed
+        return self._sum
 
-    def wait_s(self, limit: float, now: float) -> float:
-        """Seconds until less than `limit` is used."""
-        left = self.used(now)
-        if left < limit:
-            return 0.0
-        for slot, amount in self._slots:
-            left -= amount
-            if left < limit:
-                return self._ends(slot) - now
-        return self._window_s
+    def parts(self, now: float) -> list[tuple[float, float]]:
+        """What the sum is made of: in how many seconds it is forgotten, and how much it is."""
+        self.used(now)
+        return [(self._ends(slot) - now, amount) for slot, amount in self._slots]
 
     def slot(self, now: float) -> int:
         """The part of the time that `now` is in."""
@@ -108,8 +103,8 @@ class SlidingSum:
         kept = dict(self._slots)
         return first, tuple(kept.get(slot, 0.0) for slot in range(first, last + 1))
 
-    def correct(self, first: int, amounts: Sequence[float], paid: float) -> None:
-        """From `first` on the book has these; `paid` of what was owed is among them."""
+    def correct(self, first: int, amounts: Sequence[float]) -> None:
+        """From `first` on the book has these."""
         while self._slots and self._slots[-1][0] >= first:
             self._sum -= self._slots.pop()[1]
         for slot, amount in enumerate(amounts, first):
@@ -117,10 +112,31 @@ class SlidingSum:
                 self._slots.append((slot, amount))
                 self._sum += amount
         self.unheard = first + len(amounts) - 1
-        self.owed -= paid
+
+    def __len__(self) -> int:
+        return len(self._slots)
 
     def _ends(self, slot: int) -> float:
         return (slot + 1) * self._slot_s + self._window_s
+
+
+def wait_s(parts: Iterable[tuple[float, float]], limit: float) -> float:
+    """Seconds until less than `limit` is used of sums with these `parts`."""
+    ends = sorted(parts)
+    left, waited_s = sum(amount for _, amount in ends), 0.0
+    for in_s, amount in ends:
+        if left < limit:
+            break
+        left, waited_s = left - amount, in_s
+    return waited_s
+
+
+def _sums() -> tuple[SlidingSum, ...]:
+    return tuple(SlidingSum(window_s) for window_s in WINDOWS_S)
+
+
+def _used(sums: Iterable[SlidingSum], now: float) -> tuple[float, ...]:
+    return tuple(each.used(now) for each in sums)
 
 
 class Account:
@@ -131,16 +147,15 @@ class Account:
         self._n_sessions = 0
         self._house = house
         self.is_shared = is_shared
-        self.turns, self.tokens_hour, self.tokens_day, self.audio_s = self._sums = tuple(SlidingSum(window_s) for window_s in WINDOWS_S)
+        self.turns, self.tokens_hour, self.tokens_day, self.audio_s = self._sums = _sums()
+        self._owed = _sums()  # beside these, by our clock: what the book does not have yet
+        self._on_way = _sums()  # and what it was told, and may have
         self._limits = limits
         self._n_elsewhere = 0
         self._heard_s = float("-inf")
         self._ahead_s = 0.0  # the book's clock less ours
         self._n_told = 0  # conversations here, as the book may know them
-        self._told: tuple[int, tuple[float, ...]] = (
-            0,
-            (0.0,) * len(WINDOWS_S),
-        )  # what is on its way to the book, and its number
+        self._number = 0  # of what is on its way
 
     @property
     def n_sessions(self) -> int:
@@ -172,7 +187,7 @@ class Account:
     @property
     def has_news(self) -> bool:
         """Whether the book and this account have anything to tell each other: while nobody talks here, they have not."""
-        return self.is_bounded and (self.n_sessions > 0 or self._n_told > 0 or any(each.owed for each in self._sums))
+        return self.is_bounded and (self.n_sessions > 0 or self._n_told > 0 or any(map(len, (*self._owed, *self._on_way))))
 
     @property
     def has_room_here(self) -> bool:
@@ -198,17 +213,21 @@ class Account:
         own = self._limits
         if own is None:
             return None
-        now += self._ahead_s
-        for limit, used, kind, what in (
-            (own.turns_per_min, self.turns, "turns", "turns a minute"),
-            (own.tokens_per_h, self.tokens_hour, "tokens_hour", "tokens an hour"),
-            (own.tokens_per_day, self.tokens_day, "tokens_day", "tokens a day"),
-            (own.audio_s_per_h, self.audio_s, "audio", "seconds of audio an hour"),
+        sums = zip(self._sums, self._owed, self._on_way, strict=True)
+        for (limit, kind, what), (paid, owed, on_way) in zip(
+            (
+                (own.turns_per_min, "turns", "turns a minute"),
+                (own.tokens_per_h, "tokens_hour", "tokens an hour"),
+                (own.tokens_per_day, "tokens_day", "tokens a day"),
+                (own.audio_s_per_h, "audio", "seconds of audio an hour"),
+            ),
+            sums,
+            strict=True,
         ):
-            if limit and used.used(now) >= limit:
-                wait_s = used.wait_s(limit, now)
-                fault = f"This key may use {limit} {what}; there is room again in {math.ceil(wait_s)} s."
-                return QuotaExceeded(fault, limit=kind, retry_after_ms=math.ceil(wait_s * 1000))
+            if limit and paid.used(now + self._ahead_s) + owed.used(now) + on_way.used(now) >= limit:
+                left_s = wait_s((*paid.parts(now + self._ahead_s), *owed.parts(now), *on_way.parts(now)), limit)
+                fault = f"This key may use {limit} {what}; there is room again in {math.ceil(left_s)} s."
+                return QuotaExceeded(fault, limit=kind, retry_after_ms=math.ceil(left_s * 1000))
         return None
 
     def begin_turn(self, now: float) -> None:
@@ -219,28 +238,27 @@ class Account:
         """What a turn came to."""
         self._count((0, tokens, tokens, audio_s), now)
 
-    def report(self, *, asks: bool = False) -> Report:
+    def report(self, now: float, *, asks: bool = False) -> Report:
         """For the book: what is owed, and with `asks` one conversation more than there are, which wants to begin."""
-        number, spent = self._told
-        if not any(spent) and any(owed := tuple(each.owed for each in self._sums)):
-            number, spent = self._told = number + 1, owed
+        if not any(spent := _used(self._on_way, now)) and any(owed := _used(self._owed, now)):
+            self._number, spent = self._number + 1, owed
+            self._on_way, self._owed = self._owed, _sums()
         n_sessions = self.n_sessions + int(asks)
         self._n_told = max(self._n_told, n_sessions)  # it may hear this, though we may not hear its answer
         return Report(
             account=self.name,
             n_sessions=n_sessions,
             most_sessions=self._limits.sessions if asks and self._limits is not None else 0,
-            number=number,
+            number=self._number,
             spent=spent,
             first=tuple(each.unheard for each in self._sums),
         )
 
     def settle(self, report: Report, told: Told, now: float) -> None:
         """The book has what this report said, the last one, and answers so. Where it does not answer, the same is told again."""
-        number, spent = self._told
-        for each, first, amounts, paid in zip(self._sums, told.first, told.amounts, spent, strict=True):
-            each.correct(first, amounts, paid)
-        self._told = number, (0.0,) * len(WINDOWS_S)
+        for each, first, amounts in zip(self._sums, told.first, told.amounts, strict=True):
+            each.correct(first, amounts)
+        self._on_way = _sums()
         self._n_told = report.n_sessions
         self._n_elsewhere, self._heard_s, self._ahead_s = told.n_elsewhere, now, told.now_s - now
 
@@ -249,11 +267,8 @@ class Account:
         return self._n_elsewhere if now - self._heard_s < LEASE_S else 0
 
     def _count(self, amounts: Sequence[float], now: float) -> None:
-        is_owed = self.is_shared and self.is_bounded
-        for each, amount in zip(self._sums, amounts, strict=True):
-            if is_owed:
-                each.owed += amount
-            elif amount:
+        for each, amount in zip(self._owed if self.is_shared and self.is_bounded else self._sums, amounts, strict=True):
+            if amount:
                 each.add(amount, now)
 
 

@@ -77,7 +77,7 @@ class Settling:
             await asyncio.sleep(SETTLE_S)
 
     async def _ask(self, book: Book, accounts: Sequence[Account], *, asks: bool = False) -> Sequence[Told | None]:
-        reports = [account.report(asks=asks) for account in accounts]
+        reports = [account.report(self._now(), asks=asks) for account in accounts]
         answers = await book.settle(reports)
         told: Sequence[Told | None] = [None] * len(accounts) if answers is None else answers
         now = self._now()

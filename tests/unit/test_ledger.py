@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from gateway.config import KeySettings
 from gateway.errors import TooManySessions
 from gateway.ledger import Ledger
-from gateway.quota import HOUR_S, LEASE_S, N_SLOTS, Account, Quota, Report, SlidingSum, Told
+from gateway.quota import HOUR_S, LEASE_S, MINUTE_S, N_SLOTS, Account, Quota, Report, SlidingSum, Told, wait_s
 from gateway.settling import SETTLE_S, Settling
 from gateway.workers.book import BookKeeper, ParentBook
 
@@ -204,6 +204,25 @@ async def test_without_the_book_each_counts_alone_and_pays_later() -> None:
     assert one.account.n_elsewhere(Clock.now_s) == 1
 
 
+async def test_while_the_book_is_away_what_is_owed_is_forgotten_with_time() -> None:
+    one, two = processes(2, turns_per_min=3)
+    assert await one.opens()
+    one.book.is_away = True
+    for _ in range(3):
+        assert [one.begins() for _ in range(4)].count(True) == 3, "a limit of its own, each minute anew"
+        await one.settling.settle()
+        refusal = one.account.turn_refusal(Clock.now_s)
+        assert refusal is not None
+        assert refusal.retry_after_ms is not None
+        assert MINUTE_S <= refusal.retry_after_ms / 1000 <= MINUTE_S * (1 + 1 / N_SLOTS)
+        Clock.now_s += refusal.retry_after_ms / 1000
+    one.book.is_away = False
+    for process in (one, one, two):
+        await process.settling.settle()
+    assert two.begins(), "what is forgotten is not paid"
+    assert [one.begins() for _ in range(4)].count(True) == 3
+
+
 async def test_the_places_of_one_that_is_gone_are_free_and_its_use_stays() -> None:
     ledger = Ledger()
     one, two = (Process(name, ledger, KeySettings(key="k", sessions=1, turns_per_min=1)) for name in "ab")
@@ -288,7 +307,7 @@ def test_what_a_book_tells_of_a_sum_is_bounded_and_makes_a_copy() -> None:
         if chance.random() < 0.3:
             first, amounts = book.since(copy.unheard, now)
             assert len(amounts) <= N_SLOTS + 1
-            copy.correct(first, amounts, 0.0)
+            copy.correct(first, amounts)
             assert copy.used(now) == pytest.approx(book.used(now))
             limit = chance.randint(1, 20)
-            assert copy.wait_s(limit, now) == book.wait_s(limit, now)
+            assert wait_s(copy.parts(now), limit) == wait_s(book.parts(now), limit)

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.config import KeySettings
 from gateway.errors import QuotaExceeded, TooManySessions
-from gateway.quota import DAY_S, HOUR_S, LIMITS, MINUTE_S, N_SLOTS, Account, Quota, SlidingSum
+from gateway.quota import DAY_S, HOUR_S, LIMITS, MINUTE_S, N_SLOTS, Account, Quota, SlidingSum, wait_s
 
 
 def bounded(**limits: int) -> Account:
@@ -47,9 +47,9 @@ def test_after_the_told_wait_there_is_room_and_not_much_before() -> None:
         limit = chance.randint(1, max(1, round(used.used(now))))
         if used.used(now) < limit:
             continue
-        wait_s = used.wait_s(limit, now)
-        assert 0 < wait_s <= 61
-        assert used.used(now + wait_s + 1e-6) < limit
+        left_s = wait_s(used.parts(now), limit)
+        assert 0 < left_s <= 61
+        assert used.used(now + left_s + 1e-6) < limit
 
 
 def test_a_turn_beyond_the_minute_is_refused_with_when_to_come_back() -> None:
