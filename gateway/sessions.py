@@ -107,7 +107,8 @@ class Sessions:
                     self._end(entry, is_kept=True)
             await self._store.flush()
             settling.cancel()
-            await self._settling.settle()  # the last turns count, too
+            await asyncio.wait([settling])  # until then it holds the keys that it was paying for
+            await self._settling.finish()
             saving.cancel()
 
     def stop(self) -> None:

@@ -70,6 +70,11 @@ class Settling:
                 if free:
                     await self._ask(self._book, free)
 
+    async def finish(self) -> None:
+        """The last turns count, too: pay what was on its way, and then what is owed behind it."""
+        for _ in range(2):
+            await self.settle()
+
     async def run(self) -> None:
         """Until cancelled."""
         while self._book is not None:

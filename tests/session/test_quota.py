@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
-from gateway.config import KeySettings
+from prometheus_client import CollectorRegistry
+
+from engine.fake import ScriptedModel, ScriptedVoice
+from gateway.admission import Admission
+from gateway.config import KeySettings, check
 from gateway.events import (
     AudioFrame,
     Cancel,
@@ -18,7 +23,13 @@ from gateway.events import (
     TurnDone,
     TurnStarted,
 )
-from gateway.quota import LIMITS
+from gateway.ledger import Ledger
+from gateway.metrics import Metrics
+from gateway.quota import LIMITS, Quota, Report, Told
+from gateway.sessions import Sessions
+from gateway.settling import Settling
+from gateway.speech.markup import DEFAULT
+from gateway.turn import Parts
 from tests.session.microphone import talking
 from tests.session.stage import Stage, stage
 
@@ -111,3 +122,29 @@ async def test_a_key_that_may_have_no_turn_has_no_draft() -> None:
         await scene.until(ErrorRaised)
         await asyncio.sleep(5)
         assert tokens.used(scene.parts.now()) == before
+
+
+async def test_what_the_last_turns_used_is_paid_though_the_process_stops_while_it_pays() -> None:
+    """A book that takes its time, and does not hear who hangs up before it has answered."""
+    ledger, asked, now = Ledger(), asyncio.Event(), asyncio.get_running_loop().time
+
+    class SlowBook:
+        async def settle(self, reports: Sequence[Report]) -> Sequence[Told]:
+            asked.set()
+            await asyncio.sleep(0.05)
+            return [ledger.settle("0", report, now()) for report in reports]
+
+    metrics, quota = Metrics(CollectorRegistry()), Quota({"kiosk": KeySettings(key="k", tokens_per_h=100)}, is_shared=True)
+    model, voice = ScriptedModel(), ScriptedVoice()
+    parts = Parts(model=model, voices=voice, metrics=metrics, settings=check({}), rules=DEFAULT, now=now, quota=quota)
+    settling = Settling(quota, SlowBook(), metrics.process.quota_alone, now)
+    sessions = Sessions(parts, Admission(1), settling=settling)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(sessions.run(), name="sessions")
+        await sessions.started.wait()
+        quota.of("kiosk").spend(60, 0.0, now())
+        await asked.wait()
+        quota.of("kiosk").spend(7, 0.0, now())
+        sessions.stop()
+    told = ledger.settle("1", Report(account="kiosk", n_sessions=0), now())
+    assert sum(told.amounts[1]) == 67
