@@ -14,10 +14,12 @@ import secrets
 import struct
 from pathlib import Path
 
+KINDS = ("socket", "client", "scrape", "key")  # each counted in cells of its own: one's crowd must not look like another's
 DEPTH = 4
 CELLS = 16_384  # of each; where a worker knows 2,000 addresses, one in 5,000 strangers would find sockets in all four of its own
 _KEY_BYTES = 32
-_ROW_BYTES = 4 * DEPTH * CELLS
+_KIND_CELLS = DEPTH * CELLS
+_ROW_BYTES = 4 * len(KINDS) * _KIND_CELLS
 _PICKS = struct.Struct(f"={DEPTH}I")
 
 
@@ -39,22 +41,24 @@ class SharedCrowds:
         self._cells = memoryview(self._memory).cast("I")  # each is read and written at once
 
     def of(self, kind: str) -> SharedCrowd:
-        """What is of one kind is counted apart from the others."""
-        return SharedCrowd(self, kind)
+        """What is of one of `KINDS`."""
+        return SharedCrowd(self, KINDS.index(kind) * _KIND_CELLS)
 
-    def tell(self, name: str, change: int) -> None:
-        """This worker holds so many more, or less."""
-        for cell in self._picked(name, self._number):
-            self._cells[cell] += change
+    def tell(self, first: int, name: str, change: int) -> None:
+        """This worker holds so many more, or less. `first`: cell of the kind in each row."""
+        row = self._row(self._number) + first
+        for pick in self._picked(name):
+            self._cells[row + pick] += change
 
-    def others(self, name: str) -> int:
+    def others(self, first: int, name: str) -> int:
         """What all other workers hold."""
-        numbers = (number for number in range(self._count) if number != self._number)
-        return sum(min(self._cells[cell] for cell in self._picked(name, number)) for number in numbers)
+        picks = self._picked(name)
+        rows = (self._row(number) + first for number in range(self._count) if number != self._number)
+        return sum(min(self._cells[row + pick] for pick in picks) for row in rows)
 
     def clear(self) -> None:
         """It has died, with all its sockets; another one takes its row."""
-        first = _KEY_BYTES + self._number * _ROW_BYTES
+        first = 4 * self._row(self._number)
         self._memory[first : first + _ROW_BYTES] = bytes(_ROW_BYTES)
 
     def close(self) -> None:
@@ -62,22 +66,24 @@ class SharedCrowds:
         self._cells.release()
         self._memory.close()
 
-    def _picked(self, name: str, number: int) -> list[int]:
+    def _row(self, number: int) -> int:
+        return (_KEY_BYTES + number * _ROW_BYTES) // 4
+
+    def _picked(self, name: str) -> list[int]:
         picks = _PICKS.unpack(hashlib.blake2b(name.encode(), digest_size=_PICKS.size, key=self._key).digest())
-        first = (_KEY_BYTES + number * _ROW_BYTES) // 4
-        return [first + depth * CELLS + pick % CELLS for depth, pick in enumerate(picks)]
+        return [depth * CELLS + pick % CELLS for depth, pick in enumerate(picks)]
 
 
 class SharedCrowd:
     """`admission.Elsewhere` for one kind."""
 
-    def __init__(self, crowds: SharedCrowds, kind: str) -> None:
-        self._crowds, self._kind = crowds, kind
+    def __init__(self, crowds: SharedCrowds, first: int) -> None:
+        self._crowds, self._first = crowds, first
 
     def tell(self, name: str, change: int) -> None:
         """As promised."""
-        self._crowds.tell(f"{self._kind} {name}", change)
+        self._crowds.tell(self._first, name, change)
 
     def others(self, name: str) -> int:
         """As promised."""
-        return self._crowds.others(f"{self._kind} {name}")
+        return self._crowds.others(self._first, name)

@@ -236,7 +236,7 @@ def test_workers_see_how_many_sockets_an_address_holds_and_the_dead_hold_none(tm
     assert [three.enter("10.0.0.1"), one.enter("10.0.0.1")] == [True, False]
     rows[1].clear()
     assert [one.enter("10.0.0.1"), one.enter("10.0.0.1")] == [True, False]
-    assert [rows[0].others(f"socket {address}") for address in ("10.0.0.1", "10.0.0.2")] == [2, 1]
+    assert [rows[0].of("socket").others(address) for address in ("10.0.0.1", "10.0.0.2")] == [2, 1]
     for row in rows:
         row.close()
 
@@ -244,14 +244,32 @@ def test_workers_see_how_many_sockets_an_address_holds_and_the_dead_hold_none(tm
 def test_an_address_is_never_counted_too_little_and_hardly_too_much_among_thousands(tmp_path: Path) -> None:
     crowds.lay_out(tmp_path / "crowds", 2)
     one, two = (SharedCrowds(tmp_path / "crowds", number, 2) for number in range(2))
+    here, there = one.of("socket"), two.of("socket")
     held = {f"2001:db8:{number:x}::/64": 1 + number % 3 for number in range(3000)}
     for address, count in held.items():
-        one.tell(address, count)
-    counted = {address: two.others(address) for address in held}
+        here.tell(address, count)
+    counted = {address: there.others(address) for address in held}
     assert all(counted[address] >= count for address, count in held.items())
     assert sum(counted[address] > count for address, count in held.items()) < 60
     for address, count in held.items():
-        one.tell(address, -count)
-    assert not any(two.others(address) for address in held)
+        here.tell(address, -count)
+    assert not any(there.others(address) for address in held)
+    one.close()
+    two.close()
+
+
+def test_strangers_and_keys_are_not_taken_for_a_crowd_whose_every_socket_is_counted_twice(tmp_path: Path) -> None:
+    """With 2,000 addresses inside: as what holds a socket, and as a client."""
+    path = tmp_path / "crowds"
+    crowds.lay_out(path, 2)
+    with path.open("r+b") as file:
+        file.write(bytes(range(32)))  # the same cells each time
+    one, two = (SharedCrowds(path, number, 2) for number in range(2))
+    for number in range(2000):
+        for kind in ("socket", "client"):
+            one.of(kind).tell(f"2001:db8:{number:x}::/64", 1)
+    strangers = [f"2001:db9:{number:x}::/64" for number in range(20_000)]
+    assert sum(two.of("socket").others(stranger) > 0 for stranger in strangers) < 10
+    assert not any(two.of("key").others(stranger) for stranger in strangers)
     one.close()
     two.close()
