@@ -184,10 +184,10 @@ def _tls(settings: Settings) -> Iterator[Finding]:
 
 
 def _access(settings: Settings) -> Iterator[Finding]:
-    n_keys = len(settings.server.keys)
-    if n_keys:
-        yield Finding("fine", "access", f"{n_keys} key(s)")
-        short = sum(len(key) < 16 for key in settings.server.keys)
+    keys = [*settings.server.keys, *(named.key for named in settings.keys.values())]
+    if keys:
+        yield Finding("fine", "access", f"{len(keys)} key(s)")
+        short = sum(len(key) < 16 for key in keys)
         if short:
             yield Finding("note", "access", f"{short} key(s) shorter than 16 characters can be guessed")
     else:

@@ -153,6 +153,12 @@ def test_an_open_address_is_noted(cache: Path) -> None:
     assert ["note" in finding.kind for finding in found["access"]] == [False, True]
 
 
+def test_named_keys_are_keys(cache: Path) -> None:
+    named = {"kiosk": {"key": "short"}, "app": {"key": "long-enough-not-to-be-guessed"}}
+    found = findings({"cache_dir": str(cache), "keys": named})["access"]
+    assert [(finding.kind, finding.text.split()[0]) for finding in found] == [("fine", "2"), ("note", "1")]
+
+
 def test_nothing_is_left_open(cache: Path) -> None:
     port = free_port()
     settings = settings_from({**FAKE, "cache_dir": str(cache), "server": {"port": port}})
