@@ -52,7 +52,7 @@ class _Gone(Exception):
 
 
 class Connection:
-    """Serves one accepted socket until it ends."""
+    """Serves one accepted socket until it ends. `is_back`: it was let in beyond the bounds of newcomers, for an open session."""
 
     def __init__(
         self,
@@ -65,10 +65,13 @@ class Connection:
         rights: Rights = FULL_RIGHTS,
         traceparent: str = "",
         captures: Captures | None = None,
+        *,
+        is_back: bool = False,
     ) -> None:
         self._socket = socket
         self._codec = codec
         self._rights = rights
+        self._is_back = is_back
         self._traceparent = traceparent
         self._captures = captures
         self._capture: Capture | None = None
@@ -151,7 +154,7 @@ class Connection:
 
     async def _open(self, start: StartSession) -> tuple[Session, Attachment]:
         is_kept = capture.is_wanted(self._captures, start, self._rights)
-        session, attachment, ready = await self._sessions.open(start, self._rights, may_move=self._codec.can_resume)
+        session, attachment, ready = await self._sessions.open(start, self._rights, may_move=self._codec.can_resume, is_back=self._is_back)
         attachment.traceparent = self._traceparent
         try:
             if is_kept and self._captures is not None:

@@ -115,11 +115,11 @@ class Sessions:
         """End every session."""
         self._stopping.set()
 
-    async def open(self, start: StartSession, rights: Rights = FULL_RIGHTS, *, may_move: bool = True) -> Opened:
+    async def open(self, start: StartSession, rights: Rights = FULL_RIGHTS, *, may_move: bool = True, is_back: bool = False) -> Opened:
         """A new session for this connection, or the one it wants to resume. `may_move`: its client can come back on another connection.
 
-        Raises what `profile.started` raises, `ResumeDenied`, `Overloaded` when only returning clients find a place, `Drained`, and
-        `HeldElsewhere`. A cancel leaves no session.
+        `is_back`: it was let in beyond the bounds of newcomers, to resume. Raises what `profile.started` raises, `ResumeDenied`,
+        `Overloaded` when only returning clients find a place, `Drained`, and `HeldElsewhere`. A cancel leaves no session.
         """
         if self.admission.is_draining:  # it came in before the drain began, and asks only now
             raise Drained("The server stops.")
@@ -127,7 +127,7 @@ class Sessions:
         if isinstance(found, tuple):
             return found
         if found is None:
-            self._take_place(rights.account)
+            self._take_place(rights.account, is_back=is_back)
         parts = self._parts
         try:
             await self._settling.enter(rights.account)
@@ -289,8 +289,12 @@ class Sessions:
             return None
         return BeyondShare("The last places are kept for other keys.", retry_after_ms=5000)
 
-    def _take_place(self, account: str) -> None:
+    def _take_place(self, account: str, *, is_back: bool = False) -> None:
         """Raises `Overloaded`."""
+        if is_back:  # anybody can name a session of their own, and then begin others
+            self._parts.metrics.refused.labels("full").inc()
+            fault = "Got the start of a new session; this connection was let in beyond the bounds to resume an open one. Try again later."
+            raise Overloaded(fault, retry_after_ms=5000)
         if (refusal := self.newcomer_refusal(account)) is not None:
             self._parts.metrics.refused.labels(refusal.reason).inc()
             raise refusal

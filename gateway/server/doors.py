@@ -86,8 +86,8 @@ class Doors:
             is_back = await self._is_back(socket, grant.rights)
             with self._place(socket, grant.rights, is_back=is_back):
                 await self.entry.spend(grant)
-                session = self.settings.session
-                await self._serve(socket, native.SUBPROTOCOL, native.NativeCodec(session.message_bytes, session.idle_s), grant.rights)
+                codec = native.NativeCodec(self.settings.session.message_bytes, self.settings.session.idle_s)
+                await self._serve(socket, native.SUBPROTOCOL, codec, grant.rights, is_back=is_back)
         except StrettoError as error:
             self.metrics.errors.labels(error.code).inc()
             await _deny(socket, error)
@@ -107,7 +107,7 @@ class Doors:
         """Whether somebody whom a newcomer's bounds would refuse comes for a session that is open here or at another worker.
 
         Its old socket may count for a while yet: a phone that changes networks is back long before that is found dead. The client says
-        which session (`?resume=ID`), or its ticket says who it is; what it shows in `session.start` decides then.
+        which session (`?resume=ID`), or its ticket says who it is; what it shows in `session.start` decides then, and a new one is refused.
         """
         is_refused = self._refusal(rights) is not None or not self.entry.has_room(socket)
         if not is_refused or self._refusal(rights, is_back=True) is not None:
@@ -140,7 +140,7 @@ class Doors:
                 self.admission.connected -= 1
                 self.metrics.connections.dec()
 
-    async def _serve(self, socket: WebSocket, subprotocol: str | None, codec: Codec, rights: auth.Rights) -> None:
+    async def _serve(self, socket: WebSocket, subprotocol: str | None, codec: Codec, rights: auth.Rights, *, is_back: bool = False) -> None:
         await socket.accept(subprotocol, MARKER if self.settings.label.marker else None)
         await Connection(
             socket,
@@ -152,6 +152,7 @@ class Doors:
             rights,
             socket.headers.get("traceparent", ""),
             self.captures,
+            is_back=is_back,
         ).serve()
 
     async def _explain_realtime(self, request: Request) -> Response:

@@ -139,6 +139,21 @@ async def test_a_full_house_lets_nobody_in_who_only_says_so(full: Running) -> No
         await guest.until("pong")
 
 
+async def test_an_address_with_all_its_sockets_open_gets_another_one_for_an_open_session_alone() -> None:
+    """Anybody has a session of their own to name."""
+    with gateway({**QUICK, "STRETTO_SERVER__SOCKETS_PER_ADDRESS": "1"}) as narrow:
+        async with peer(narrow.voice_url) as old:
+            ready = await started(old, output="text")
+            url = back(narrow, ready)
+            for fields in ({}, {"resume": {"session_id": "sess_0123456789abcdef", "token": "t", "last_seq": 0}}):
+                async with peer(url) as greedy:
+                    await greedy.send(type="session.start", output="text", **fields)
+                    code, frames = await greedy.closed()
+                    assert (code, frames[-1]["code"], frames[-1]["retryable"]) == (1013, "overloaded", True)
+            async with peer(url) as new:
+                assert (await resumed(new, ready, 0))["resumed"] is True
+
+
 async def test_who_lacks_what_is_kept_no_more_begins_anew_in_its_own_place(full: Running) -> None:
     async with peer(full.voice_url, key="alpha") as old, peer(back(full, ready := await started(old, output="text")), key="alpha") as new:
         again = await resumed(new, ready, 10_000)
@@ -146,7 +161,7 @@ async def test_who_lacks_what_is_kept_no_more_begins_anew_in_its_own_place(full:
         assert again["session_id"] != ready["session_id"]
         assert (await old.closed())[0] == 4001
         await new.send(type="text", text="Hello?")
-        await new.until("turn.done")
+        await new.until("segment")
 
 
 async def test_the_user_of_a_ticket_is_known_without_saying_which_session(full: Running) -> None:
