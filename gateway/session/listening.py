@@ -7,6 +7,7 @@ becomes of a draft; here the session is made to do it. Changed on the loop, with
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, structs
@@ -85,7 +86,7 @@ class Listening:
         self._echoed: Turn | None = None  # the newest reply that came back through the microphone
         self._carried = ""  # what the speaker had said before they went on
         self._item_ids: dict[int, str] = {}
-        self._began_s: dict[int, float] = {}  # of utterances that are not text yet
+        self._spans_s: dict[int, tuple[float, float]] = {}  # of utterances that are not text yet: from when to when
         self._withheld: list[ServerEvent] = []  # of speech over the reply of a client that would stop its player at once
         self._put_off: list[RequestReply] = []
         self.upkeep = Upkeep(session, parts, is_spoken=self._listener is not None)
@@ -166,7 +167,7 @@ class Listening:
         session = self._session
         self._started_s, self._is_confirmed, self._withheld = started_s, False, []
         self.idling.pause()
-        self._began_s[number] = started_s
+        self._spans_s[number] = started_s, started_s
         item_id = self._item_ids[number] = new_item_id()
         self._tell(SpeechStarted(utterance=number, at_ms=at_ms, item_id=item_id))
         if session.state is State.LISTENING:
@@ -195,6 +196,8 @@ class Listening:
     def on_speech_ended(self, number: int, at_ms: int) -> None:
         """The utterance is over."""
         self._decided_s = self._parts.now()
+        if (span := self._spans_s.get(number)) is not None:
+            self._spans_s[number] = span[0], self._decided_s
         self._tell(SpeechEnded(utterance=number, at_ms=at_ms, item_id=self._item_ids.get(number)))
 
     def on_utterance(self, utterance: Utterance) -> None:
@@ -221,7 +224,7 @@ class Listening:
     def on_nothing(self, number: int, why: Literal["noise", "cleared", "failed", "crowded"], error: StrettoError | None = None) -> None:
         """No text comes of the utterance: a paused reply goes on, and what was said before it is answered."""
         item_id = self._item_ids.pop(number, None)
-        self._charge(number, self._parts.now() if why != "noise" else 0.0)
+        self._charge(number, 0.0 if why == "noise" else None)
         if error is not None:
             self._tell(structs.replace(error_frame(error), item_id=item_id))
         self._dismiss()
@@ -311,9 +314,10 @@ class Listening:
         left_s = turn.left_s
         return left_s is None or self._started_s - left_s <= self._parts.settings.hearing.merge_ms / 1000
 
-    def _charge(self, number: int, ended_s: float) -> None:
-        """What was listened to is on the key's account, whether it is answered, refused, or taken back by its client."""
-        said_s = max(0.0, ended_s - self._began_s.pop(number, ended_s))
+    def _charge(self, number: int, ended_s: float | None = None) -> None:
+        """What was listened to is on the key's account, whether it is answered, refused, lost, or taken back by its client."""
+        began_s, over_s = self._spans_s.pop(number, (math.inf, 0.0))
+        said_s = max(0.0, (over_s if ended_s is None else ended_s) - began_s)
         self._parts.quota.of(self._session.profile.rights.account).spend(0, said_s, self._parts.now())
 
     def _dismiss(self) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from prometheus_client import CollectorRegistry
 
 from engine.fake import ScriptedModel, ScriptedVoice
+from engine.fake_listening import Heard
 from gateway.admission import Admission
 from gateway.config import KeySettings, check
 from gateway.events import (
@@ -109,6 +110,17 @@ async def test_speech_counts_whether_it_is_answered_refused_or_taken_back() -> N
         scene.send(ClearInput())
         await asyncio.sleep(0.1)
         assert 0.5 < audio.used(scene.parts.now()) - refused_s < 1
+
+
+async def test_speech_that_is_not_understood_in_time_counts_for_as_long_as_it_was() -> None:
+    lost = Heard(text="One?", final_ms=60_000)
+    async with talking((lost,), limits=KeySettings(key="k", audio_s_per_h=100), settings={"hearing": {"final_s": 10.0}}) as (
+        scene,
+        microphone,
+    ):
+        await microphone.say(600)
+        assert (await scene.until(ErrorRaised)).code == "asr_failed"
+        assert 0.5 < scene.parts.quota.of("").audio_s.used(scene.parts.now()) < 2
 
 
 async def test_a_key_that_may_have_no_turn_has_no_draft() -> None:
