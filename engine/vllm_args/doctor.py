@@ -5,6 +5,7 @@ Pure. The figures are in `rules.py`. The profile that comes out is one that `arg
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -30,6 +31,8 @@ _OURS = {  # the server's flags that Stretto has a setting for
 }
 _UNLISTED = frozenset(values.table().flags) - signatures.names("arguments") - signatures.names("server")  # of `vllm serve` itself
 _SHOWN = ("max_num_seqs", "max_num_batched_tokens", "long_prefill_token_threshold", "gpu_memory_utilization", "performance_mode")
+_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")  # whose product is the number of GPUs
+_OVER_MACHINES = frozenset({"nnodes", "node_rank", "data_parallel_address", "data_parallel_size_local", "data_parallel_rank", "headless"})
 _CONTEXT_TOKENS = 8192
 
 
@@ -114,14 +117,12 @@ def _overruled(flag: Flag) -> Finding:
 
 
 def _about_gpus(command: CommandLine) -> list[Finding]:
-    """Whether the GPUs that the command names are as many as it wants."""
-    named = command.environment.get("CUDA_VISIBLE_DEVICES", "")
-    wanted = 1
-    for flag in command.flags:
-        if flag.name in ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"):
-            wanted *= flag.value if isinstance(flag.value, int) else 1
-    n_named = len(named.split(","))
-    if not named or values.SHELL.search(named) or n_named == wanted:
+    """Whether the GPUs that the command names are as many as it wants; those of other machines are not named."""
+    named, given = command.environment.get("CUDA_VISIBLE_DEVICES", ""), {flag.name: flag.value for flag in command.flags}
+    sizes = [value for name, value in given.items() if name in _SIZES and isinstance(value, int)]
+    n_named, wanted = len(named.split(",")), math.prod(sizes)
+    spans_machines = bool(_OVER_MACHINES & given.keys()) or given.get("distributed_executor_backend") == "ray"
+    if not named or values.SHELL.search(named) or n_named == wanted or spans_machines:
         return []
     says = f"names {n_named} GPU(s); the command's parallel sizes want {wanted}"
     verdict: Verdict = "never" if n_named < wanted else "risky"

@@ -133,6 +133,20 @@ def test_gpus_that_the_line_names_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
+    "flags",
+    [
+        "-tp 4 -tp 2",
+        "-tp 2 --data-parallel-size 4 --data-parallel-size-local 1 --data-parallel-address 10.0.0.1",
+        "-tp 2 -pp 2 --nnodes 2 --node-rank 0",
+        "-tp 2 -pp 2 --distributed-executor-backend ray",
+    ],
+)
+def test_neither_overruled_sizes_nor_gpus_of_other_machines_are_missed(flags: str) -> None:
+    report = examine(f"CUDA_VISIBLE_DEVICES=0,1 vllm serve org/m {flags}")
+    assert not any("CUDA" in finding.written for finding in report.findings)
+
+
+@pytest.mark.parametrize(
     ("name", "value", "words"),
     [
         ("tensor_parallel_size", "two", "got 'two', expected a whole number"),
