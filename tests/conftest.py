@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncGenerator, Callable, Mapping
+import logging
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,17 @@ async def orderly_loop(request: pytest.FixtureRequest) -> AsyncGenerator[None, N
     loop = asyncio.get_running_loop()
     if isinstance(loop, WatchedLoop) and loop.longest_block_s > LONGEST_BLOCK_S and not request.node.get_closest_marker("may_block"):
         pytest.fail(f"the event loop was blocked for {loop.longest_block_s:.2f} s; the bound is {LONGEST_BLOCK_S} s", pytrace=False)
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """A test that runs a whole command configures the log to the standard error of that test, which is closed for the next one."""
+    loggers = [logging.getLogger(name) for name in (None, "uvicorn.error", "asyncio")]
+    before = [(logger.level, list(logger.handlers), list(logger.filters)) for logger in loggers]
+    yield
+    for logger, (level, handlers, filters) in zip(loggers, before, strict=True):
+        logger.setLevel(level)
+        logger.handlers[:], logger.filters[:] = handlers, filters
 
 
 @pytest_asyncio.fixture
