@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from gateway.quota import WINDOWS_S, Report, SlidingSum, Told
 
+MOST_LEFT = 64  # processes that are gone, whose numbers are kept in case that only their line broke
+
 
 class _Held(Struct):
     n_sessions: int
@@ -25,13 +27,15 @@ class _Leaf:
 
 
 class Ledger:
-    """Of keys that the settings name, and of processes that were started here: both are few."""
+    """Of keys that the settings name, and of processes that live, or did so lately: both are few."""
 
     def __init__(self) -> None:
         self._leaves: dict[str, _Leaf] = {}
+        self._left: dict[str, None] = {}  # who has left and not come back, the first one first
 
     def settle(self, holder: str, report: Report, now: float) -> Told:
         """Enter what `holder` says of a key, and answer what is known of it."""
+        self._left.pop(holder, None)
         leaf = self._leaves.setdefault(report.account, _Leaf())
         held = leaf.held.setdefault(holder, _Held(0, 0))
         if report.number > held.number:
@@ -52,7 +56,11 @@ class Ledger:
         )
 
     def leave(self, holder: str) -> None:
-        """This process is gone, and its conversations with it; what they used stays used."""
+        """This process is gone, and its conversations with it; what they used stays used. It may come back with the number that it had."""
+        self._left[holder] = None
+        forgotten = next(iter(self._left)) if len(self._left) > MOST_LEFT else ""
+        self._left.pop(forgotten, None)
         for leaf in self._leaves.values():
+            leaf.held.pop(forgotten, None)
             if holder in leaf.held:
                 leaf.held[holder].n_sessions = 0

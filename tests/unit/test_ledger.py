@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from gateway.config import KeySettings
 from gateway.errors import TooManySessions
-from gateway.ledger import Ledger
+from gateway.ledger import MOST_LEFT, Ledger
 from gateway.quota import HOUR_S, LEASE_S, MINUTE_S, N_SLOTS, Account, Quota, Report, SlidingSum, Told, wait_s
 from gateway.settling import SETTLE_S, Settling
 from gateway.workers.book import BookKeeper, ParentBook
@@ -233,6 +233,18 @@ async def test_the_places_of_one_that_is_gone_are_free_and_its_use_stays() -> No
     ledger.leave("a")
     assert await two.opens()
     assert not two.begins()
+
+
+def test_processes_that_are_gone_for_good_are_forgotten() -> None:
+    """A worker that dies again and again has another name each time."""
+    ledger = Ledger()
+    used = Report(account="kiosk", n_sessions=1, number=1, spent=(1.0, 0.0, 0.0, 0.0))
+    for number in range(1000):
+        ledger.settle(str(number), used, 1000.0)
+        ledger.leave(str(number))
+    told = ledger.settle("999", used, 1000.0)
+    assert (told.n_elsewhere, sum(told.amounts[0])) == (0, 1000.0), "what they used stays, and who only hung up is counted once"
+    assert len(ledger._leaves["kiosk"].held) <= MOST_LEFT
 
 
 async def test_a_conversation_that_ended_while_the_book_was_away_is_forgotten_there_when_it_is_back() -> None:
