@@ -129,6 +129,7 @@ class Sessions:
         if found is None:
             self._take_place(rights.account, is_back=is_back)
         parts = self._parts
+        wish = self.wished(start, rights)  # first: who asks for what is not there must not hold a place in the book
         try:
             await self._settling.enter(rights.account)
         except TooManySessions as refusal:
@@ -136,7 +137,6 @@ class Sessions:
             raise
         if self.admission.is_draining:  # it began while the book was asked
             raise Drained("The server stops.")
-        wish = self.wished(start, rights)
         session = Session(f"sess_{secrets.token_hex(8)}", wish, start, self._parts)
         entry = Entry(session)
         entry.may_move = may_move

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+from msgspec import convert
 from prometheus_client import CollectorRegistry
 
 from engine.fake import ScriptedModel, ScriptedVoice
 from engine.fake_listening import Heard
 from gateway.admission import Admission
+from gateway.auth import Rights
 from gateway.config import KeySettings, check
+from gateway.errors import UnknownVoice
 from gateway.events import (
     AudioFrame,
     Cancel,
@@ -20,6 +24,7 @@ from gateway.events import (
     Say,
     SendText,
     SpeechStarted,
+    StartSession,
     Transcribed,
     TurnDone,
     TurnStarted,
@@ -136,27 +141,45 @@ async def test_a_key_that_may_have_no_turn_has_no_draft() -> None:
         assert tokens.used(scene.parts.now()) == before
 
 
-async def test_what_the_last_turns_used_is_paid_though_the_process_stops_while_it_pays() -> None:
-    """A book that takes its time, and does not hear who hangs up before it has answered."""
-    ledger, asked, now = Ledger(), asyncio.Event(), asyncio.get_running_loop().time
+class SlowBook:
+    """It takes its time, and does not hear who hangs up before it has answered."""
 
-    class SlowBook:
-        async def settle(self, reports: Sequence[Report]) -> Sequence[Told]:
-            asked.set()
-            await asyncio.sleep(0.05)
-            return [ledger.settle("0", report, now()) for report in reports]
+    def __init__(self) -> None:
+        self.ledger, self.asked = Ledger(), asyncio.Event()
 
-    metrics, quota = Metrics(CollectorRegistry()), Quota({"kiosk": KeySettings(key="k", tokens_per_h=100)}, is_shared=True)
+    async def settle(self, reports: Sequence[Report]) -> Sequence[Told]:
+        self.asked.set()
+        await asyncio.sleep(0.05)
+        return [self.ledger.settle("0", report, asyncio.get_running_loop().time()) for report in reports]
+
+
+def kept_by(book: SlowBook, **limits: int) -> tuple[Sessions, Quota]:
+    """A process that shares the book of the key `kiosk`."""
+    now, metrics = asyncio.get_running_loop().time, Metrics(CollectorRegistry())
+    quota = Quota({"kiosk": convert({"key": "k", **limits}, KeySettings)}, is_shared=True)
     model, voice = ScriptedModel(), ScriptedVoice()
     parts = Parts(model=model, voices=voice, metrics=metrics, settings=check({}), rules=DEFAULT, now=now, quota=quota)
-    settling = Settling(quota, SlowBook(), metrics.process.quota_alone, now)
-    sessions = Sessions(parts, Admission(1), settling=settling)
+    return Sessions(parts, Admission(1), settling=Settling(quota, book, metrics.process.quota_alone, now)), quota
+
+
+async def test_what_the_last_turns_used_is_paid_though_the_process_stops_while_it_pays() -> None:
+    book = SlowBook()
+    sessions, quota = kept_by(book, tokens_per_h=100)
+    now = asyncio.get_running_loop().time
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(sessions.run(), name="sessions")
         await sessions.started.wait()
         quota.of("kiosk").spend(60, 0.0, now())
-        await asked.wait()
+        await book.asked.wait()
         quota.of("kiosk").spend(7, 0.0, now())
         sessions.stop()
-    told = ledger.settle("1", Report(account="kiosk", n_sessions=0), now())
+    told = book.ledger.settle("1", Report(account="kiosk", n_sessions=0), now())
     assert sum(told.amounts[1]) == 67
+
+
+async def test_who_asks_for_what_is_not_there_holds_no_place_in_the_book() -> None:
+    book = SlowBook()
+    sessions, _ = kept_by(book, sessions=1)
+    with pytest.raises(UnknownVoice):
+        await sessions.open(StartSession(voice="nobody"), Rights(name="kiosk"))
+    assert not book.asked.is_set()
