@@ -47,9 +47,11 @@ class Settling:
         account = self._quota.of(key)
         if self._book is not None and account.is_bounded and account.has_room_here:
             told: Told | None = None
-            with contextlib.suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(DOOR_S), self._lock(account):
                     (told,) = await self._ask(self._book, [account], asks=True)
+            except TimeoutError:
+                self._tell(is_away=True)
             if told is not None:
                 if not told.is_granted:
                     raise account.too_many()

@@ -100,7 +100,8 @@ async def test_no_key_waits_for_another_and_nobody_for_ever_at_a_book_that_hangs
                 await asyncio.Event().wait()
             return await super().settle(reports)
 
-    settling = Settling(quota, Hanging("0", ledger), Gauge("alone", "1: counts alone", registry=CollectorRegistry()), lambda: Clock.now_s)
+    alone = Gauge("alone", "1: counts alone", registry=CollectorRegistry())
+    settling = Settling(quota, Hanging("0", ledger), alone, lambda: Clock.now_s)
     order: list[str] = []
 
     async def enter(name: str) -> None:
@@ -109,6 +110,7 @@ async def test_no_key_waits_for_another_and_nobody_for_ever_at_a_book_that_hangs
 
     await asyncio.gather(*(enter(name) for name in ("one", "one", "one", "two")))
     assert order == ["two", "one", "one", "one"]
+    assert alone._value.get() == 1, "who was let in without the book says that it is away"
 
 
 async def test_a_place_that_was_granted_and_not_taken_is_free_again() -> None:
