@@ -47,7 +47,7 @@ _OUTLIVES_ITS_TURN = (TurnStarted, ErrorRaised, *_ENDS_ITS_TURN)
 class Outbox:
     """Frames of one session; `seq` is given when a frame is taken for sending.
 
-    `on_overflow` is told once, when control frames overflow: from then on frames are lost, so the session has to end.
+    `on_overflow` is told once, when control frames overflow: from then on (`has_overflowed`) frames are lost, so the session has to end.
     """
 
     def __init__(self, metrics: Metrics, now: Callable[[], float], slow_reader_s: float) -> None:
@@ -63,7 +63,7 @@ class Outbox:
         self._seq = 0
         self._dropped: set[int] = set()
         self._filled = asyncio.Event()
-        self._has_overflowed = False
+        self.has_overflowed = False
         self.on_overflow: Callable[[SlowReader], None] = lambda error: None
 
     @property
@@ -77,7 +77,7 @@ class Outbox:
 
     def put(self, event: ServerEvent) -> None:
         """Queue a frame; one of a dropped turn is forgotten, and so is everything after an overflow."""
-        if self._has_overflowed:
+        if self.has_overflowed:
             return
         turn = getattr(event, "turn", None)
         if turn in self._dropped:
@@ -89,7 +89,7 @@ class Outbox:
             self._metrics.errors.labels(event.code).inc()
         lane = self._audio if isinstance(event, _BEHIND_AUDIO) else self._control
         if len(lane) >= MAX_WAITING or self._control_bytes > WAITING_BYTES:
-            self._has_overflowed = True
+            self.has_overflowed = True
             got = f"{len(lane)} frames wait for this client ({self._control_bytes} bytes of control)"
             self.on_overflow(SlowReader(f"{got}; expected at most {MAX_WAITING} frames and {WAITING_BYTES} bytes."))
             return

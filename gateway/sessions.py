@@ -214,7 +214,7 @@ class Sessions:
         if not entry.opens(wish.token, binding):
             raise ResumeDenied("The resume token does not fit this session.")
         self._grant(entry, rights)  # before anything is changed: it may refuse
-        if not entry.session.outbox.rewind(wish.last_seq):
+        if entry.session.outbox.has_overflowed or not entry.session.outbox.rewind(wish.last_seq):
             await self._give_up(entry)
             return "replaced"
         self._stop_expiry(entry)

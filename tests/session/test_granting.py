@@ -26,6 +26,8 @@ from gateway.events import (
     TurnDone,
     UpdateSession,
 )
+from gateway.history import Item
+from gateway.outbox import MAX_WAITING
 from gateway.session import Session, saving
 from gateway.sessions import Opened
 from tests.session.stage import Stage, stage
@@ -164,3 +166,17 @@ class Listened(ScriptedModel):
     def generate(self, generation: Generation) -> Any:  # Any: an async generator
         self.heard.append(generation)
         return super().generate(generation)
+
+
+async def test_who_cannot_be_told_of_all_that_is_gone_begins_anew() -> None:
+    """More instructions than frames may wait for a client: on a session that is over, it would wait for an answer until it is idle."""
+    async with stage() as scene:
+        for number in range(MAX_WAITING):
+            scene.session.conversation.history.add(Item(item_id=f"item_{number}", role="system", text="Obey."))
+        await scene.stop_reading()
+        scene.sessions.lose(scene.session, scene.attachment, is_over=False)
+        resume = Resume(session_id=scene.session.session_id, token=scene.ready.resume_token, last_seq=scene.session.outbox.last_seq)
+        session, _, ready = await scene.sessions.open(StartSession(resume=resume), MUTE_KEY)
+        assert not ready.resumed
+        assert session is not scene.session
+        assert scene.sessions.ids() == [session.session_id]
