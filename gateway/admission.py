@@ -15,6 +15,7 @@ from gateway.errors import Draining, Overloaded, Shedding, StrettoError
 BAD_MESSAGES = 10  # in BAD_WINDOW_S: a peer that does not speak the protocol
 BAD_WINDOW_S = 60.0
 SPARE_SOCKETS = 16  # of one address beside its bound, for clients whose old socket is not found dead yet
+BACK_AT_ONCE = 4  # sockets that are let in for one session beyond the bounds: else one client's would keep out all others that come back
 KNOCKERS = 4096  # addresses whose handshakes are counted; 1 MB
 
 
@@ -185,7 +186,7 @@ class Elsewhere(Protocol):
 
 
 class Crowd:
-    """Sockets that each address holds open; `elsewhere` None: there are no other processes."""
+    """Sockets that each address holds open, or each session; `elsewhere` None: there are no other processes."""
 
     def __init__(self, at_most: int, elsewhere: Elsewhere | None = None) -> None:
         self._at_most = at_most

@@ -19,10 +19,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from engine.build import Engines
 from gateway import auth, realtime_door, transport
+from gateway.admission import BACK_AT_ONCE, Crowd
 from gateway.capture import Captures
 from gateway.codecs import Codec, native
 from gateway.connection import Connection
-from gateway.errors import StrettoError, Unauthorized, UnsupportedSubprotocol
+from gateway.errors import Overloaded, StrettoError, Unauthorized, UnsupportedSubprotocol
 from gateway.server import metrics_door, secret_office, ticket_office
 from gateway.server.entry import Entry
 from gateway.session import error_frame
@@ -56,6 +57,7 @@ class Doors:
         self.sessions = sessions
         self.captures = captures
         self._row = row
+        self._returning = Crowd(BACK_AT_ONCE)
         self.admission = sessions.admission
         self.entry = Entry(self.settings, self.metrics, keeper, None if row is None else row.crowds.of("client"))
         self.metrics_door = metrics_door.MetricsDoor(self.settings, self.entry, self.metrics, row)
@@ -83,11 +85,11 @@ class Doors:
                 raise Unauthorized(f"A client secret opens {transport.REALTIME_PATH} alone; expected a key or a ticket.")
             if native.SUBPROTOCOL not in socket.scope["subprotocols"]:
                 raise UnsupportedSubprotocol(f"Expected the subprotocol {native.SUBPROTOCOL}.")
-            is_back = await self._is_back(socket, grant.rights)
-            with self._place(socket, grant.rights, is_back=is_back):
+            back_for = await self._back_for(socket, grant.rights)
+            with self._place(socket, grant.rights, back_for=back_for):
                 await self.entry.spend(grant)
                 codec = native.NativeCodec(self.settings.session.message_bytes, self.settings.session.idle_s)
-                await self._serve(socket, native.SUBPROTOCOL, codec, grant.rights, is_back=is_back)
+                await self._serve(socket, native.SUBPROTOCOL, codec, grant.rights, is_back=bool(back_for))
         except StrettoError as error:
             self.metrics.errors.labels(error.code).inc()
             await _deny(socket, error)
@@ -103,21 +105,22 @@ class Doors:
             self.metrics.errors.labels(error.code).inc()
             await socket.send_denial_response(realtime_door.refusal(error))
 
-    async def _is_back(self, socket: WebSocket, rights: auth.Rights) -> bool:
-        """Whether somebody whom a newcomer's bounds would refuse comes for a session that is open here or at another worker.
+    async def _back_for(self, socket: WebSocket, rights: auth.Rights) -> str:
+        """For whose session, open here or at another worker, somebody comes whom a newcomer's bounds would refuse; "" for none.
 
         Its old socket may count for a while yet: a phone that changes networks is back long before that is found dead. The client says
         which session (`?resume=ID`), or its ticket says who it is; what it shows in `session.start` decides then, and a new one is refused.
         """
         is_refused = self._refusal(rights) is not None or not self.entry.has_room(socket)
         if not is_refused or self._refusal(rights, is_back=True) is not None:
-            return False
+            return ""
         session_id = socket.query_params.get("resume", "")
+        whose = session_id or rights.user
         if self.sessions.holds(session_id, rights):
-            return True
-        if self._row is None or not (session_id or rights.user):
-            return False
-        return await self._row.siblings.hold(session_id, rights)
+            return whose
+        if self._row is None or not whose:
+            return ""
+        return whose if await self._row.siblings.hold(session_id, rights) else ""
 
     def _refusal(self, rights: auth.Rights, *, is_back: bool = False) -> StrettoError | None:
         refusal = self.admission.refusal(is_back=is_back)
@@ -126,12 +129,20 @@ class Doors:
         return refusal
 
     @contextlib.contextmanager
-    def _place(self, socket: WebSocket, rights: auth.Rights, *, is_back: bool = False) -> Iterator[None]:
+    def _place(self, socket: WebSocket, rights: auth.Rights, *, back_for: str = "") -> Iterator[None]:
         """A place in the house, held from before the ticket is spent. Raises `Overloaded`, `Draining`, `RateLimited`."""
-        if (refusal := self._refusal(rights, is_back=is_back)) is not None:
-            self.metrics.refused.labels(refusal.reason or refusal.code).inc()
-            raise refusal
-        with self.entry.place(socket, is_back=is_back):
+        refusal = self._refusal(rights, is_back=bool(back_for))
+        with contextlib.ExitStack() as held:
+            if refusal is None and back_for:
+                if self._returning.enter(back_for):
+                    held.callback(self._returning.leave, back_for)
+                else:
+                    fault = f"{BACK_AT_ONCE} connections have come for this session at once; expected one that resumes it."
+                    refusal = Overloaded(fault, retry_after_ms=5000)
+            if refusal is not None:
+                self.metrics.refused.labels(refusal.reason or refusal.code).inc()
+                raise refusal
+            held.enter_context(self.entry.place(socket, is_back=bool(back_for)))
             self.admission.connected += 1
             self.metrics.connections.inc()
             try:

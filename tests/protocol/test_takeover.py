@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry
 from websockets.exceptions import InvalidStatus
 
+from gateway.admission import BACK_AT_ONCE
 from gateway.errors import Superseded
 from gateway.events import Pong
 from gateway.metrics import Metrics
@@ -135,6 +137,19 @@ async def test_a_full_house_lets_nobody_in_who_only_says_so(full: Running) -> No
         async with peer(back(full, ready), key="alpha") as thief:
             await thief.send(type="session.start", resume={"session_id": ready["session_id"], "token": "guess", "last_seq": 0})
             assert (await thief.closed())[0] == 1008
+        await guest.send(type="ping", t=1.0)
+        await guest.until("pong")
+
+
+async def test_for_one_session_a_few_may_come_at_once_and_no_house_full_of_them(full: Running) -> None:
+    """Who holds sockets with its own session's name and says nothing keeps out nobody who comes for another one."""
+    async with peer(full.voice_url, key="alpha") as guest, AsyncExitStack() as stack:
+        ready = await started(guest, output="text")
+        for _ in range(BACK_AT_ONCE):
+            await stack.enter_async_context(peer(back(full, ready), key="alpha"))
+        with pytest.raises(InvalidStatus) as caught:
+            await stack.enter_async_context(peer(back(full, ready), key="alpha"))
+        assert caught.value.response.status_code == 503
         await guest.send(type="ping", t=1.0)
         await guest.until("pong")
 
