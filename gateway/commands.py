@@ -52,30 +52,26 @@ class _Parser(argparse.ArgumentParser):
         return f"; did you mean {near[0]}?" if near else ""
 
 
+_OTHERS = (
+    ("key", key, "make a key for a client, and the hash of it for the settings"),
+    ("check", check, "check settings and say what they would run"),
+    ("talk", talk, "say something to a running gateway and hear the answer"),
+    ("bench", bench, "measure a running gateway with scripted conversations"),
+    ("load", loading, "put a gateway under load: many guests, interruptions, lost lines; report and limits"),
+    ("replay", replay, "tell a kept conversation, or have it again with a gateway"),
+)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="stretto", description="A real-time voice gateway: one WebSocket in, a spoken reply out.")
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_serve(commands.add_parser("serve", help="run the gateway and its page on one port"))
     _add_fetch(commands.add_parser("fetch", help="download the weights that the settings need, where they are missing"))
-    keys = commands.add_parser("key", help="make a key for a client, and the hash of it for the settings")
-    key.add_arguments(keys)
-    keys.set_defaults(command=key.run)
-    checking = commands.add_parser("check", help="check settings and say what they would run")
-    check.add_arguments(checking)
-    checking.set_defaults(command=check.run)
-    talking = commands.add_parser("talk", help="say something to a running gateway and hear the answer")
-    talk.add_arguments(talking)
-    talking.set_defaults(command=talk.run)
-    measuring = commands.add_parser("bench", help="measure a running gateway with scripted conversations")
-    bench.add_arguments(measuring)
-    measuring.set_defaults(command=bench.run)
-    crowd = commands.add_parser("load", help="put a gateway under load: many guests, interruptions, lost lines; report and limits")
-    loading.add_arguments(crowd)
-    crowd.set_defaults(command=loading.run)
-    replaying = commands.add_parser("replay", help="tell a kept conversation, or have it again with a gateway")
-    replay.add_arguments(replaying)
-    replaying.set_defaults(command=replay.run)
+    for name, module, says in _OTHERS:
+        command = commands.add_parser(name, help=says)
+        module.add_arguments(command)
+        command.set_defaults(command=module.run)
     return parser
 
 
